@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun, NexusId, WallClock};
-use sanwire_device::{
-    AllowedOperations, Derivation, DerivedExtent, LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions, Volatility,
-};
+use sanwire_core::{Instant, Lun, NexusId, Principal};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions, Volatility};
 use sanwire_engine::{AbortBarrier, Engine, Handle, Meter, Selection, VolumeCounters, Which, Work};
 use sanwire_scsi::{CommandSet, Features, Identity, Reply, Task};
-use sanwire_store::{CompletionQueue, Geometry, Store};
+use sanwire_store::{CompletionQueue, Store};
 
+use crate::derived::DerivedPlan;
 use crate::disk::{Flight, SimDisk};
 use crate::random::Random;
 
@@ -69,23 +68,17 @@ pub fn logical_units(
     Ok(units)
 }
 
-/// One logical unit, 0, which is derived from this disk: all of it in so many extents, the last one first.
+/// One logical unit, 0, which is derived from this disk so, for these clients.
 ///
 /// # Errors
 /// When the disk, the name or the derivation is refused.
-pub fn derived_units(disk: Arc<SimDisk>, write_cache: bool, extents: u64) -> Result<Arc<LogicalUnits>, String> {
-    let Geometry { length_bytes, block_bytes, .. } = disk.geometry();
+pub fn derived_units(
+    disk: Arc<SimDisk>,
+    write_cache: bool,
+    (plan, clients): (DerivedPlan, &[Principal]),
+) -> Result<Arc<LogicalUnits>, String> {
+    let derivation = plan.derivation(disk.geometry(), clients);
     let whole = logical_units(disk, write_cache, None)?.get(Lun::default()).ok_or("no disk")?;
-    let at = |number: u64| length_bytes / u64::from(block_bytes) * number / extents * u64::from(block_bytes);
-    let extent = |number| DerivedExtent { offset_bytes: at(number), length_bytes: at(number + 1) - at(number) };
-    let derivation = Derivation {
-        extents: (0..extents).rev().map(extent).collect(),
-        operations: AllowedOperations::all(),
-        admission: None,
-        until_unix_ms: None,
-        program: None,
-        clock: WallClock::default(),
-    };
     let identity = Identity::new("derived", [8; 16]).map_err(|error| format!("{error:?}"))?;
     let options = UnitOptions { write_cache, ..UnitOptions::default() };
     let unit = LogicalUnit::derive(identity, &whole, derivation, options).map_err(|error| error.to_string())?;

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod derived;
 pub mod disk;
 pub mod engine;
 pub mod executor;

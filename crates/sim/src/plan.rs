@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::derived::DerivedPlan;
 use crate::disk::DiskPlan;
 
 /// What goes wrong at some moment.
@@ -63,8 +64,8 @@ pub struct Plan<P, F> {
     pub disk: DiskPlan,
     /// Whether the disk says that it has a write cache.
     pub write_cache: bool,
-    /// The disk is not served, but a unit that is derived from it, of so many extents; 0: it is served itself.
-    pub extents: u64,
+    /// The disk is not served, but a unit that is derived from it so; `None`: it is served itself.
+    pub derived: Option<DerivedPlan>,
     /// Whether the server says what may have been lost of writes that were not flushed, and who alone has written.
     pub is_verified: bool,
     /// Whether others give the clients' commands and take what they tell.
@@ -99,7 +100,7 @@ impl<P, F> Plan<P, F> {
                 early_per_million: 0,
             },
             write_cache: true,
-            extents: 0,
+            derived: None,
             is_verified: false,
             is_driven: false,
             blocks: 2048,

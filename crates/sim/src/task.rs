@@ -1,7 +1,7 @@
 //! What clients ask of a disk, whatever the protocol, and what the answers mean for the model.
 
 use sanwire_buffer::{Frame, Region, Slice};
-use sanwire_scsi::{Cdb, Extent, build, unmap_parameters};
+use sanwire_scsi::{Cdb, Extent, build, unmap_parameters, vpd};
 
 use crate::content::{BLOCK_BYTES, fill, version_of};
 use crate::executor::{COUNT, Counts};
@@ -11,6 +11,9 @@ use crate::random::Random;
 
 /// The most blocks of a request to manage the server: several packets.
 const MANAGE_BLOCKS_MAX: u64 = 40;
+
+/// What is read of a page of INQUIRY.
+const PAGE_MAX_BYTES: u16 = 252;
 
 /// Clients of a world that ask for management, at the most.
 const MANAGERS_MAX: usize = 16;
@@ -39,7 +42,12 @@ pub enum Kind {
     Manage,
     /// TEST UNIT READY.
     Test,
+    /// INQUIRY for the unit's identity.
+    Identify,
 }
+
+/// What is about no blocks.
+pub const NO_BLOCKS: Range = Range { lba: 0, blocks: 0 };
 
 /// A command that was given and not answered.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +61,8 @@ pub struct Asked {
     begun: Tick,
     /// Since which change of its terms its client may only read, if that is so.
     read_only_since: Option<u64>,
+    /// Its client may not have it done.
+    is_barred: bool,
 }
 
 /// The blocks of a request to manage the server, of the client with this number.
@@ -138,7 +148,18 @@ impl Asked {
             Kind::Unmap => model.begin_write(operation, 0, range),
             _ => model.tick(),
         };
-        Asked { operation, kind, range, begun, read_only_since }
+        Asked { operation, kind, range, begun, read_only_since, is_barred: false }
+    }
+
+    /// A command is given that its client may not have done: it writes nothing that anybody may read.
+    pub fn in_vain(operation: u64, kind: Kind, range: Range, model: &mut Model) -> Self {
+        Asked { operation, kind, range, begun: model.tick(), read_only_since: None, is_barred: true }
+    }
+
+    /// Whether its client may not have it done.
+    #[must_use]
+    pub fn is_barred(&self) -> bool {
+        self.is_barred
     }
 
     /// When it was given.
@@ -149,7 +170,7 @@ impl Asked {
 
     /// Nobody waits for it any more.
     pub fn forsake(self, shared: &mut Shared<'_>) {
-        if shared.is_forsaken_for_good && matches!(self.kind, Kind::Write { .. } | Kind::Unmap) {
+        if !self.is_barred && shared.is_forsaken_for_good && matches!(self.kind, Kind::Write { .. } | Kind::Unmap) {
             shared.model.end_write(self.operation, self.range);
         }
     }
@@ -166,6 +187,9 @@ impl Asked {
         shared: &mut Shared<'_>,
     ) -> Result<(), String> {
         let Asked { operation, kind, range, begun, .. } = self;
+        if self.is_barred {
+            return if is_good { Err("was done for a client that may not have it done".to_owned()) } else { Ok(()) };
+        }
         let executed = shared.counts.get(&operation).copied().unwrap_or(0);
         let changed_meanwhile = read_only_since != self.read_only_since;
         match kind {
@@ -212,29 +236,28 @@ pub fn draw(random: &mut Random, work: &Work, moved_bytes: u64, may_abort: bool,
     // Half of the work is on a few blocks, so that commands meet.
     let span = if random.chance(500_000) { blocks.min(count + 16) } else { blocks };
     let range = Range { lba: random.range(0..=span - count), blocks: count };
-    let none = Range { lba: 0, blocks: 0 };
     if random.chance(work.abort_per_million) && may_abort {
-        return (Kind::Abort, none);
+        return (Kind::Abort, NO_BLOCKS);
     }
     if random.chance(work.reset_per_million) {
-        return (Kind::Reset, none);
+        return (Kind::Reset, NO_BLOCKS);
     }
     if random.chance(work.count_per_million) {
-        return (Kind::Count, none);
+        return (Kind::Count, NO_BLOCKS);
     }
     if random.chance(work.manage_per_million) {
         return (Kind::Manage, Range { lba: 0, blocks: random.range(1..=work.blocks_max.min(MANAGE_BLOCKS_MAX)) });
     }
     if random.chance(work.flush_per_million) {
-        return (Kind::Flush, none);
+        return (Kind::Flush, NO_BLOCKS);
     }
     match random.range(0..=19) {
         0..=8 => (Kind::Read, range),
         9..=14 => (Kind::Write { is_stable: false }, range),
         15 => (Kind::Write { is_stable: true }, range),
-        16 => (Kind::Flush, none),
+        16 => (Kind::Flush, NO_BLOCKS),
         17 | 18 => (Kind::Unmap, range),
-        _ => (Kind::Test, none),
+        _ => (Kind::Test, NO_BLOCKS),
     }
 }
 
@@ -262,6 +285,10 @@ pub fn command(
         }
         Kind::Count => (count_cdb(operation), None, None),
         Kind::Test => (build::test_unit_ready(), None, None),
+        Kind::Identify => {
+            let page = Some(vpd::page::DEVICE_IDENTIFICATION);
+            (build::inquiry(page, PAGE_MAX_BYTES), None, Some(memory.frame(PAGE_MAX_BYTES.into())?))
+        }
         Kind::Abort | Kind::Reset | Kind::Manage => return None,
     })
 }

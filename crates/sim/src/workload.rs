@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::Instant;
-use sanwire_scsi::{Cdb, CommandSet, Features};
+use sanwire_scsi::{AdditionalSense, Cdb, CommandSet, Features, Sense, SenseKey};
 
 use crate::content::BLOCK_BYTES;
+use crate::derived::Standing;
 use crate::hearing::Hearing;
 use crate::model::{Range, Tick};
 use crate::plan::Work;
 use crate::random::Random;
-use crate::task::{Account, Asked, Kind, Shared, command, draw, manage_range, management};
+use crate::task::{Account, Asked, Kind, NO_BLOCKS, Shared, command, draw, manage_range, management};
 
 /// A command that the client does not take, or for which there is no memory, is tried again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
@@ -51,6 +52,8 @@ pub enum Told<Id, Failure> {
         is_good: bool,
         /// Whether it was answered as an abort, a reset or a request to manage the server.
         is_management: bool,
+        /// Why it was not done, if that was said.
+        sense: Option<Sense>,
         /// Its data, and how much of that is filled.
         data_in: Option<(Frame, usize)>,
     },
@@ -104,6 +107,8 @@ pub struct Worker<C: Initiator> {
     pub is_stirred: bool,
     /// Since which change of its terms it may only read, if that is so.
     pub read_only_since: Option<u64>,
+    /// What it may do with the unit.
+    pub standing: Standing,
     number: usize,
     random: Random,
     work: Work,
@@ -116,6 +121,10 @@ pub struct Worker<C: Initiator> {
     account: Account,
     /// No command before this.
     pub next_at: Instant,
+    /// Its number is no unit's that it knows: it asks who has it before anything else.
+    is_unsure: bool,
+    /// What it was refused with, and how often.
+    refusals: BTreeMap<String, u64>,
     /// Final reads, to be done once all else is.
     verify_from: Option<u64>,
     /// How its search ended, if it did.
@@ -146,6 +155,7 @@ impl<C: Initiator> Worker<C> {
             is_driven: false,
             is_stirred: false,
             read_only_since: None,
+            standing: Standing::default(),
             number,
             random,
             work,
@@ -155,6 +165,8 @@ impl<C: Initiator> Worker<C> {
             hearing: Hearing::default(),
             account: Account::default(),
             next_at: Instant::ZERO,
+            is_unsure: false,
+            refusals: BTreeMap::new(),
             verify_from: None,
             given_up: None,
             is_closed: false,
@@ -189,6 +201,12 @@ impl<C: Initiator> Worker<C> {
             && self.in_flight.len() < self.work.depth
     }
 
+    /// What it was refused with, and how often, for a failure's message.
+    #[must_use]
+    pub fn refusals(&self) -> &BTreeMap<String, u64> {
+        &self.refusals
+    }
+
     /// From now on: read the whole disk once.
     pub fn verify_all(&mut self, blocks: u64) {
         self.verify_from = Some(0);
@@ -221,6 +239,10 @@ impl<C: Initiator> Worker<C> {
     pub fn ask(&mut self, shared: &mut Shared<'_>, now: Instant) {
         // Never twice at one moment: the world goes on in between.
         self.next_at = now + self.random.micros(1..=self.work.think_us.max(1));
+        if self.is_unsure {
+            self.is_unsure = !self.give(Kind::Identify, NO_BLOCKS, shared, now);
+            return;
+        }
         let (kind, range) = self.draw(shared.blocks);
         if !self.give(kind, range, shared, now) {
             self.next_at = now + REFUSED_PAUSE;
@@ -239,7 +261,10 @@ impl<C: Initiator> Worker<C> {
         let Some(given) = self.given(kind, range, operation) else { return false };
         let Some(id) = self.client.give(given, now) else { return false };
         *shared.next_operation += 1;
-        let asked = Asked::begin(operation, kind, range, self.read_only_since, shared.model);
+        let asked = match self.standing.bars(kind) {
+            true => Asked::in_vain(operation, kind, range, shared.model),
+            false => Asked::begin(operation, kind, range, self.read_only_since, shared.model),
+        };
         self.in_flight.insert(id, (asked, shared.failed_flushes));
         true
     }
@@ -286,10 +311,11 @@ impl<C: Initiator> Worker<C> {
                 Told::Other => {}
                 Told::OutOfPatience => self.abandoned += 1,
                 Told::GivenUp(failure) => self.given_up = Some(failure),
-                Told::Answered { id, is_good, is_management, data_in } => {
+                Told::Answered { id, is_good, is_management, sense, data_in } => {
                     let found = self.in_flight.remove(&id);
                     let (asked, failed_before) = found.ok_or(format!("{id:?} was answered twice"))?;
                     self.last_answer = now;
+                    sense.iter().for_each(|sense| self.note_refusal(asked.kind, sense));
                     if is_management != matches!(asked.kind, Kind::Abort | Kind::Reset | Kind::Manage) {
                         return Err(format!("{asked:?} was answered as something else"));
                     }
@@ -314,6 +340,14 @@ impl<C: Initiator> Worker<C> {
             }
         }
         Ok(())
+    }
+
+    /// As initiators do it: who has the number is asked when a unit comes there that was not there when they came.
+    fn note_refusal(&mut self, kind: Kind, sense: &Sense) {
+        *self.refusals.entry(format!("{}: {}", sense.key, sense.additional)).or_default() += 1;
+        self.is_unsure |= kind != Kind::Identify
+            && sense.key == SenseKey::IllegalRequest
+            && sense.additional == AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED;
     }
 
     fn answered(

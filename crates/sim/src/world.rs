@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Principal};
 use sanwire_device::{LogicalUnits, Volatility};
 
 pub use self::wire::{Host, PlanOf, Wire};
@@ -136,6 +136,7 @@ impl<W: Wire> World<W> {
         let mut worker = Worker::new(client, machine, memory, self.plan.work, self.random.fork());
         worker.is_driven = self.plan.is_driven;
         worker.read_only_since = self.wire.read_only_since(client);
+        worker.standing = self.plan.derived.map(|plan| plan.standing(client, self.plan.clients)).unwrap_or_default();
         Ok(worker)
     }
 
@@ -285,11 +286,19 @@ impl<W: Wire> World<W> {
     /// What the device refuses.
     pub fn make_units(&mut self) -> Outcome<Arc<LogicalUnits>> {
         let (disk, write_cache) = (Arc::clone(&self.disk), self.plan.write_cache);
-        if self.plan.extents > 0 {
-            return derived_units(disk, write_cache, self.plan.extents);
+        if let Some(derived) = self.plan.derived {
+            return derived_units(disk, write_cache, (derived, &self.principals()?));
         }
         let volatility = self.open_records();
         logical_units(disk, write_cache, volatility)
+    }
+
+    /// Who the clients are, in their order.
+    ///
+    /// # Errors
+    /// When one has no name.
+    pub fn principals(&self) -> Outcome<Vec<Principal>> {
+        (0..self.plan.clients).map(|client| W::principal(self, client)).collect()
     }
 
     /// A number that no operation had before.

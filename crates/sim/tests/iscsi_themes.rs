@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
 use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::random::Random;
@@ -116,13 +117,31 @@ fn iscsi_power_failure() {
     });
 }
 
+/// Some may not use what is served, and some may only read there: nothing comes of what they write.
+#[test]
+fn iscsi_derived_for_some() {
+    run_seeds("iscsi_derived_for_some", 200, |seed| {
+        let random = &mut plan_random(30, seed);
+        let mut plan = Plan::any(random);
+        plan.clients = random.range(2..=4) as usize;
+        plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+        bad_disk(&mut plan, random);
+        if random.chance(500_000) {
+            cuts(&mut plan, random);
+        }
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(&mut plan, random, fault);
+        World::live(plan, seed).map(drop)
+    });
+}
+
 /// What is served is a part of the disk, in several places of it.
 #[test]
 fn iscsi_derived() {
     run_seeds("iscsi_derived", 200, |seed| {
         let random = &mut plan_random(29, seed);
         let mut plan = Plan::any(random);
-        plan.extents = random.range(1..=6);
+        plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
         bad_disk(&mut plan, random);
         if random.chance(500_000) {
             cuts(&mut plan, random);

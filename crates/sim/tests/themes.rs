@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanwire_hyperscsi::Stance;
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::hyperscsi::plan::{Fault, LinkFault, Plan};
 use sanwire_sim::hyperscsi::wire::World;
 use sanwire_sim::random::Random;
@@ -56,13 +57,31 @@ fn loss() {
     });
 }
 
+/// Some may not use what is served, and some may only read there: nothing comes of what they write.
+#[test]
+fn derived_for_some() {
+    run_seeds("derived_for_some", 200, |seed| {
+        let random = &mut plan_random(14, seed);
+        let mut plan = Plan::any(random);
+        plan.clients = random.range(2..=4) as usize;
+        plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+        bad_disk(&mut plan, random);
+        bad_link(&mut plan, random);
+        if random.chance(500_000) {
+            let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+            kills(&mut plan, random, fault);
+        }
+        World::live(plan, seed).map(drop)
+    });
+}
+
 /// What is served is a part of the disk, in several places of it.
 #[test]
 fn derived() {
     run_seeds("derived", 200, |seed| {
         let random = &mut plan_random(13, seed);
         let mut plan = Plan::any(random);
-        plan.extents = random.range(1..=6);
+        plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
         bad_disk(&mut plan, random);
         if random.chance(300_000) {
             bad_link(&mut plan, random);

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sanwire_core::Protection;
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 use sanwire_sim::visa::plan::{Fault, LinkFault, Plan};
@@ -189,13 +190,31 @@ fn power_failure() {
     });
 }
 
+/// Some may not use what is served, and some may only read there: nothing comes of what they write.
+#[test]
+fn derived_for_some() {
+    run_seeds("derived_for_some", 200, |seed| {
+        let random = &mut plan_random(214, seed);
+        let mut plan = Plan::any_mode(random);
+        plan.clients = random.range(2..=4) as usize;
+        plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+        bad_disk(&mut plan, random);
+        bad_link(&mut plan, random);
+        if random.chance(500_000) {
+            let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+            kills(&mut plan, random, fault);
+        }
+        live(plan, seed)
+    });
+}
+
 /// What is served is a part of the disk, in several places of it.
 #[test]
 fn derived() {
     run_seeds("derived", 200, |seed| {
         let random = &mut plan_random(213, seed);
         let mut plan = Plan::any_mode(random);
-        plan.extents = random.range(1..=6);
+        plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
         bad_disk(&mut plan, random);
         if random.chance(300_000) {
             bad_link(&mut plan, random);

@@ -25,6 +25,7 @@ const STATUSES: &[(&str, StatusCode)] = &[
     ("copies-refused", StatusCode::CONFLICT),
     ("copy-cancelled", StatusCode::CONFLICT),
     ("copy-failed", StatusCode::BAD_GATEWAY),
+    ("copy-no-room", StatusCode::INSUFFICIENT_STORAGE),
     ("copy-refused", StatusCode::FORBIDDEN),
     ("defect", StatusCode::INTERNAL_SERVER_ERROR),
     ("derivation-invalid", StatusCode::UNPROCESSABLE_ENTITY),

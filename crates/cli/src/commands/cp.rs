@@ -95,7 +95,7 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<(Copied, Option<S
     let Opened { array: source, end: from } = open(&args.from, args, connections.of_source(), Image::open_source)?;
     let destination = open(&args.to, args, connections.of_destination(), Image::open_destination)?;
     let Opened { array: destination, end: mut to } = destination;
-    warn_of_writer(&to, connections.of_destination())?;
+    look_for_writers(args, &to, connections.of_destination())?;
     signals::on_suspend(connections.pausers()).context("cannot catch signals")?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
     let done_bytes = begin(args, journal.load(), journal.must_compare())?;
@@ -104,7 +104,8 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<(Copied, Option<S
     let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify, by_server };
     bar.set_length(from.size_bytes());
     if let Some((first, second)) = connections.of_two_servers() {
-        let wanted = Wanted { args, size_bytes: from.size_bytes(), resumed_bytes: done_bytes, journal: &journal, bar };
+        let (size_bytes, destination) = (from.size_bytes(), to.identity()?);
+        let wanted = Wanted { args, size_bytes, destination, resumed_bytes: done_bytes, journal: &journal, bar };
         if let Some((copied, way)) = directly(&wanted, (&from, first), (&to, second))? {
             return Ok((copied, Some(way)));
         }
@@ -212,7 +213,7 @@ fn open_alone(end: &CpEnd, args: &CpArgs, open_image: OpenImage) -> anyhow::Resu
     };
     let opened = open(end, args, connection.as_ref(), open_image)?;
     if *end == args.to {
-        warn_of_writer(&opened.end, connection.as_ref())?;
+        look_for_writers(args, &opened.end, connection.as_ref())?;
     }
     let pausers = connection.iter().map(Connection::pauser).collect();
     signals::on_suspend(pausers).context("cannot catch signals")?;
@@ -220,12 +221,13 @@ fn open_alone(end: &CpEnd, args: &CpArgs, open_image: OpenImage) -> anyhow::Resu
     Ok(opened)
 }
 
-/// Says who else writes to the destination, if that is a volume of a server.
-fn warn_of_writer(to: &End, connection: Option<&Connection>) -> anyhow::Result<()> {
-    match (to, connection) {
-        (End::Volume(volume, _), Some(connection)) => connection.warn_of_overwriting(volume),
-        _ => Ok(()),
-    }
+/// Ends what copies of this host that were killed have left writing to the destination, if that is a volume of a server, and says who else does.
+fn look_for_writers(args: &CpArgs, to: &End, connection: Option<&Connection>) -> anyhow::Result<()> {
+    let (CpEnd::Volume(url), End::Volume(volume, _), Some(connection)) = (&args.to, to, connection) else {
+        return Ok(());
+    };
+    direct::end_left(Side { connection, url }, &to.identity()?)?;
+    connection.warn_of_overwriting(volume)
 }
 
 type OpenImage = fn(&Path) -> anyhow::Result<Image>;

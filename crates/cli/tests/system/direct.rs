@@ -400,19 +400,22 @@ fn data_goes_by_each_wire_whose_clients_have_keys() {
 #[test]
 fn a_copy_whose_cp_was_killed_is_ended_by_the_next_one() {
     let test = "a_copy_whose_cp_was_killed_is_ended_by_the_next_one";
-    let Some(hosts) = Hosts::managed(test, 64, "") else { return };
-    hosts.fill(64);
-    fs::write(hosts.path("other.img"), pattern(9, 64 * MIB)).expect("the other source");
-    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
-    copy.kill();
-    let ran = hosts.cp_of("other", &["--direct", "--overwrite"]);
-    assert!(told(&ran)["direct"] == true && ran.stderr.contains("an earlier copy"), "{ran:?}");
-    hosts.expect_copy_of("other.img");
-    // All of the first copy takes sixteen seconds.
-    std::thread::sleep(Duration::from_secs(20));
-    hosts.expect_copy_of("other.img");
-    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
-    hosts.stop();
+    for way in ["--direct", "--no-direct"] {
+        let Some(hosts) = Hosts::managed(test, 64, "") else { return };
+        hosts.fill(64);
+        fs::write(hosts.path("other.img"), pattern(9, 64 * MIB)).expect("the other source");
+        let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+        copy.kill();
+        let ran = hosts.cp_of("other", &[way, "--overwrite"]);
+        assert_eq!(told(&ran)["direct"], way == "--direct", "{ran:?}");
+        assert!(ran.stderr.contains("an earlier copy") && ran.stderr.contains("is ended"), "{way}: {ran:?}");
+        hosts.expect_copy_of("other.img");
+        // All of the first copy takes sixteen seconds.
+        std::thread::sleep(Duration::from_secs(20));
+        hosts.expect_copy_of("other.img");
+        assert!(!hosts.derived().contains("copy-"), "{way}: {}", hosts.derived());
+        hosts.stop();
+    }
 }
 
 #[test]

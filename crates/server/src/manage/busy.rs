@@ -12,6 +12,9 @@ pub(super) const REMOVED: &str = "being removed";
 pub(super) const DELETED: &str = "being deleted";
 pub(super) const REVOKED: &str = "being revoked";
 
+/// What is done to volumes whose snapshots come and go beside it: it changes nothing of what they hold.
+const COMPARED: &str = "having its copies compared";
+
 /// Who has taken what.
 #[derive(Clone, Default)]
 pub(super) struct Busy(Arc<Mutex<Taken>>);
@@ -20,6 +23,8 @@ pub(super) struct Busy(Arc<Mutex<Taken>>);
 struct Taken {
     /// Volumes that are just being changed, with what is being done to them.
     volumes: BTreeMap<String, &'static str>,
+    /// Volumes whose copies are just being compared, which may take hours.
+    compared: BTreeSet<String>,
     /// HyperSCSI numbers that volumes will have.
     luns: BTreeSet<Lun>,
     /// Places that volumes will have among what is counted.
@@ -32,6 +37,7 @@ struct Taken {
 pub(super) struct Hold {
     busy: Busy,
     volumes: BTreeSet<String>,
+    compared: Option<String>,
     luns: Vec<Lun>,
     slots: Vec<u16>,
     is_reload: bool,
@@ -40,7 +46,8 @@ pub(super) struct Hold {
 impl Busy {
     /// Nothing is taken yet by a request that begins.
     pub(super) fn begin(&self) -> Hold {
-        Hold { busy: self.clone(), volumes: BTreeSet::new(), luns: Vec::new(), slots: Vec::new(), is_reload: false }
+        let (volumes, compared, luns, slots) = Default::default();
+        Hold { busy: self.clone(), volumes, compared, luns, slots, is_reload: false }
     }
 
     /// The same for one that changes this volume.
@@ -50,6 +57,30 @@ impl Busy {
     pub(super) fn hold(&self, volume: &str, what: &'static str) -> Result<Hold, ManageError> {
         let mut hold = self.begin();
         hold.add(volume, what)?;
+        Ok(hold)
+    }
+
+    /// The same for one that compares the copies of this volume.
+    ///
+    /// # Errors
+    /// [`ManageError::Busy`] when another one does, or changes it.
+    pub(super) fn hold_compared(&self, volume: &str) -> Result<Hold, ManageError> {
+        let mut hold = self.begin();
+        let mut taken = self.lock();
+        taken.check_free(volume, Beside::Nothing)?;
+        taken.compared.insert(volume.to_owned());
+        drop(taken);
+        hold.compared = Some(volume.to_owned());
+        Ok(hold)
+    }
+
+    /// The same for one that makes or deletes a snapshot of this volume: its copies may be compared meanwhile.
+    ///
+    /// # Errors
+    /// [`ManageError::Busy`] when another one changes it.
+    pub(super) fn hold_for_snapshot(&self, volume: &str, what: &'static str) -> Result<Hold, ManageError> {
+        let mut hold = self.begin();
+        hold.add_for_snapshot(volume, what)?;
         Ok(hold)
     }
 
@@ -95,16 +126,44 @@ impl Busy {
     }
 }
 
+/// What may go on beside something that is done to a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// Its copies are compared.
+    Comparison,
+}
+
+impl Taken {
+    fn check_free(&self, volume: &str, beside: Beside) -> Result<(), ManageError> {
+        let compared = (beside == Beside::Nothing && self.compared.contains(volume)).then_some(COMPARED);
+        match self.volumes.get(volume).copied().or(compared) {
+            Some(what) => Err(ManageError::Busy { name: volume.to_owned(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Hold {
     /// Takes a volume too.
     ///
     /// # Errors
     /// [`ManageError::Busy`] when another request has it.
     pub(super) fn add(&mut self, volume: &str, what: &'static str) -> Result<(), ManageError> {
+        self.add_beside(volume, what, Beside::Nothing)
+    }
+
+    /// The same to make or delete a snapshot of it: its copies may be compared meanwhile.
+    ///
+    /// # Errors
+    /// [`ManageError::Busy`] when another request has it.
+    pub(super) fn add_for_snapshot(&mut self, volume: &str, what: &'static str) -> Result<(), ManageError> {
+        self.add_beside(volume, what, Beside::Comparison)
+    }
+
+    fn add_beside(&mut self, volume: &str, what: &'static str, beside: Beside) -> Result<(), ManageError> {
         let mut taken = self.busy.lock();
-        if let Some(what) = taken.volumes.get(volume) {
-            return Err(ManageError::Busy { name: volume.to_owned(), what });
-        }
+        taken.check_free(volume, beside)?;
         taken.volumes.insert(volume.to_owned(), what);
         drop(taken);
         self.volumes.insert(volume.to_owned());
@@ -146,6 +205,34 @@ impl Drop for Hold {
         for volume in &self.volumes {
             taken.volumes.remove(volume);
         }
+        if let Some(volume) = &self.compared {
+            taken.compared.remove(volume);
+        }
         taken.is_reloading &= !self.is_reload;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_come_and_go_while_copies_are_compared_and_nothing_else_is_done_meanwhile() {
+        let busy = Busy::default();
+        let compared = busy.hold_compared("a").unwrap();
+        let is_compared = |refused: Result<Hold, ManageError>| match refused {
+            Err(ManageError::Busy { what, .. }) => what == COMPARED,
+            _ => false,
+        };
+        assert!(is_compared(busy.hold("a", REMOVED)) && is_compared(busy.hold_compared("a")));
+        let snapshot = busy.hold_for_snapshot("a", "getting a snapshot").unwrap();
+        assert!(busy.hold_for_snapshot("a", "losing a snapshot").is_err(), "one after the other");
+        drop(snapshot);
+        assert!(is_compared(busy.hold("a", REMOVED)), "it is still compared");
+        drop(compared);
+        let removed = busy.hold("a", REMOVED).unwrap();
+        assert!(busy.hold_compared("a").is_err() && busy.hold_for_snapshot("a", "getting a snapshot").is_err());
+        drop(removed);
+        assert!(busy.hold_compared("a").is_ok());
     }
 }

@@ -57,7 +57,7 @@ impl Manager {
         let mut hold = self.busy.begin();
         let mut taken = Vec::new();
         for volume in volumes {
-            hold.add(volume, "getting a snapshot")?;
+            hold.add_for_snapshot(volume, "getting a snapshot")?;
             let (content, id) = (self.content(volume)?, SnapshotId::new(volume, name)?);
             content.pool.check_new_snapshot(&id)?;
             taken.push((content, id));
@@ -70,7 +70,7 @@ impl Manager {
 
     /// A snapshot is not deleted from now on, or can be again.
     pub(super) fn protect_snapshot(&mut self, snapshot: &str, protected: bool) -> Result<Step, ManageError> {
-        let (id, pool, hold) = self.hold_snapshot(snapshot, "getting a snapshot protected")?;
+        let (id, pool, hold) = self.hold_snapshot_alone(snapshot, "getting a snapshot protected")?;
         let work = {
             let id = id.clone();
             move || pool.protect_snapshot(&id, protected)
@@ -104,7 +104,7 @@ impl Manager {
         &self,
         snapshot: &str,
     ) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
-        let (id, pool, hold) = self.hold_snapshot(snapshot, "losing a snapshot")?;
+        let (id, pool, hold) = self.hold_snapshot_alone(snapshot, "losing a snapshot")?;
         self.check_not_served(&pool, |served| served == id.to_string())?;
         pool.check_snapshot_deletion(&id)?;
         Ok((id, pool, hold))
@@ -229,13 +229,21 @@ impl Manager {
     }
 
     /// A snapshot, its pool, and its volume, which is not changed meanwhile.
-    pub(super) fn hold_snapshot(
+    fn hold_snapshot(&self, snapshot: &str, what: &'static str) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
+        let id: SnapshotId = snapshot.parse()?;
+        let hold = self.busy.hold(&id.volume, what)?;
+        let pool = self.pool_of_snapshot(&id)?;
+        Ok((id, pool, hold))
+    }
+
+    /// The same where only the snapshot is changed: the copies of its volume may be compared meanwhile.
+    pub(super) fn hold_snapshot_alone(
         &self,
         snapshot: &str,
         what: &'static str,
     ) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
         let id: SnapshotId = snapshot.parse()?;
-        let hold = self.busy.hold(&id.volume, what)?;
+        let hold = self.busy.hold_for_snapshot(&id.volume, what)?;
         let pool = self.pool_of_snapshot(&id)?;
         Ok((id, pool, hold))
     }

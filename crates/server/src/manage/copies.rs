@@ -36,9 +36,9 @@ pub struct ArrayGrowth {
 }
 
 impl Manager {
-    /// Compares them, beside all that clients do with the volume; it stays as long as that lasts.
+    /// Compares them, beside all that clients do with the volume; it stays as long as that lasts, and its snapshots come and go.
     pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
-        let hold = self.busy.hold(name, "having its copies compared")?;
+        let hold = self.busy.hold_compared(name)?;
         let unit = self.array(name)?;
         let stop = stop_of(unit.store());
         let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();

@@ -139,6 +139,7 @@ fn of_copy(error: &CopyError) -> &'static str {
         CopyError::Refused { .. } => "copy-refused",
         CopyError::Failed { .. } => "copy-failed",
         CopyError::Cancelled { .. } => "copy-cancelled",
+        CopyError::NoRoom { .. } => "copy-no-room",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The deletion of snapshots and of what volumes hold, and what keeps from it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 
 use super::catalogue::SnapshotId;
@@ -44,13 +45,31 @@ impl Pool {
 
     /// Snapshots of a volume whose deletion was begun and has failed are tried again. Nothing else is done to the volume meanwhile.
     pub(super) fn retry_deletions(&self, volume: &str) {
+        if let Err(error) = self.end_deletions(volume) {
+            tracing::warn!("{error}; it is tried again from time to time");
+        }
+    }
+
+    /// Volumes of which the deletion of a snapshot was begun and has failed.
+    pub(crate) fn with_begun_deletions(&self) -> BTreeSet<String> {
+        let over: Vec<String> = self.over().iter().map(|id| id.volume.clone()).collect();
+        let catalogue = self.catalogue();
+        let snapshots = catalogue.deleting.iter().filter_map(|content| content.split_once('@'));
+        snapshots.map(|(volume, _)| volume.to_owned()).chain(over).collect()
+    }
+
+    /// Brings the deletion of such snapshots to its end. Nothing else is done to the volume meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError`]: one of them is there still.
+    pub(crate) fn end_deletions(&self, volume: &str) -> Result<(), PoolError> {
+        let mut ended = self.end_over(volume);
         let begun = self.catalogue().deleting.clone();
         let of_volume = |content: &&String| content.split_once('@').is_some_and(|(of, _)| of == volume);
         for content in begun.iter().filter(of_volume) {
-            if let Err(error) = self.remove(content) {
-                tracing::warn!("{error}; it is tried again with the next change of {volume}, and at the next start");
-            }
+            ended = ended.and(self.remove(content));
         }
+        ended
     }
 
     /// Has nobody else open the file of a volume, as long as what this gives lives.

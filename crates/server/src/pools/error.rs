@@ -301,6 +301,14 @@ pub enum PoolError {
     },
 }
 
+impl PoolError {
+    /// Whether nothing is wrong but that there is no room.
+    pub(super) fn has_no_room(&self) -> bool {
+        let PoolError::Failed { source, .. } = self else { return false };
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
 fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "; mount its file system, or make it (mkdir -m 700)",

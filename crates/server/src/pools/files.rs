@@ -43,6 +43,12 @@ pub(super) trait Files: Debug + Send + Sync {
         }
     }
 
+    /// How many bytes the file system of a directory has left, and how many it has at all.
+    fn space(&self, directory: &Path) -> io::Result<(u64, u64)> {
+        let space = rustix::fs::statvfs(directory)?;
+        Ok((space.f_bavail.saturating_mul(space.f_frsize), space.f_blocks.saturating_mul(space.f_frsize)))
+    }
+
     /// Whether snapshots can be made there: tried, with two files that are empty.
     fn can_share(&self, directory: &Path) -> bool;
 

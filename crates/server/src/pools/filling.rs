@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{Pool, PoolStatus};
+use super::{Pool, PoolError, PoolStatus};
 use crate::events::{Happening, PoolBound};
 
 /// Where a pool is told of, in percent.
@@ -16,6 +16,26 @@ const HYSTERESIS_PERCENT: u8 = 5;
 pub(super) struct Filling(Mutex<[u8; 2]>);
 
 impl Pool {
+    /// How many bytes its file system has left, and how many it has at all. That may take its time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn space(&self) -> Result<(u64, u64), PoolError> {
+        self.files().space(self.directory()).map_err(|source| PoolError::Directory {
+            pool: self.name().to_owned(),
+            directory: self.directory().to_owned(),
+            source,
+        })
+    }
+
+    /// How much of its file system is taken.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn percent_taken(&self) -> Result<u8, PoolError> {
+        self.space().map(|(available_bytes, size_bytes)| percent_taken(available_bytes, size_bytes))
+    }
+
     /// The steps that it has come to since it was looked at before, one for each of its bounds at the most.
     pub(crate) fn filled(&self, status: &PoolStatus) -> Vec<Happening> {
         let PoolStatus { size_bytes, available_bytes, provisioned_bytes, limit_bytes, .. } = *status;

@@ -57,6 +57,7 @@ pub(crate) struct Pool {
     editing: Mutex<()>,
     /// Snapshots whose files could not be given their names yet.
     pub(super) unplaced: Mutex<BTreeSet<SnapshotId>>,
+    pub(super) over: Mutex<BTreeSet<SnapshotId>>,
     reserve: Reserve,
     files: Box<dyn Files>,
     pub(super) families: Mutex<OpenFamilies>,
@@ -141,7 +142,7 @@ impl Pool {
         let can_share = shares() || reserve.give_up() && shares();
         let can_link = files.can_link(&config.directory);
         reserve.take();
-        let (doubtful, editing, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (doubtful, editing, unplaced, over) = Default::default();
         let pool = Pool {
             config,
             id,
@@ -153,6 +154,7 @@ impl Pool {
             doubtful,
             editing,
             unplaced,
+            over,
             reserve,
             files,
             families: Mutex::default(),
@@ -273,7 +275,7 @@ impl Pool {
         says(&self.catalogue()) || self.doubtful().as_ref().is_some_and(says)
     }
 
-    fn doubtful(&self) -> MutexGuard<'_, Option<Catalogue>> {
+    pub(super) fn doubtful(&self) -> MutexGuard<'_, Option<Catalogue>> {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,11 +331,7 @@ impl Pool {
     /// What the system says.
     pub(crate) fn status(&self, is_default: bool) -> Result<PoolStatus, PoolError> {
         let PoolConfig { name, directory, limit_bytes, .. } = self.config.clone();
-        let space = rustix::fs::statvfs(&directory).map_err(|errno| PoolError::Directory {
-            pool: name.clone(),
-            directory: directory.clone(),
-            source: errno.into(),
-        })?;
+        let (available_bytes, size_bytes) = self.space()?;
         let lengths = self.lengths();
         let provisioned_bytes = lengths.total_bytes();
         Ok(PoolStatus {
@@ -341,8 +339,8 @@ impl Pool {
             name,
             directory,
             default: is_default,
-            size_bytes: space.f_blocks.saturating_mul(space.f_frsize),
-            available_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            size_bytes,
+            available_bytes,
             provisioned_bytes,
             limit_bytes,
             largest_bytes: limit_bytes.map(|limit| limit.saturating_sub(provisioned_bytes)),

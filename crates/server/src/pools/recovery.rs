@@ -24,9 +24,12 @@ impl Pool {
         self.recover_families().map_err(|source| self.failed("look into", "its layers", source))?;
         for content in before.deleting.iter().filter(|content| content.contains('@')) {
             match self.remove(content) {
-                // It is tried again at the next start: layers that cannot be opened are of some volumes only.
-                Err(error) if before.layered.contains_key(content.split('@').next().unwrap_or(content)) => {
-                    tracing::error!("{error}")
+                // It is tried again: layers that cannot be opened are of some volumes only, and where there is no room there may be some later.
+                Err(error)
+                    if error.has_no_room()
+                        || before.layered.contains_key(content.split('@').next().unwrap_or(content)) =>
+                {
+                    tracing::error!("{error}: its volume is served, and it is tried again from time to time");
                 }
                 removed => removed?,
             }
@@ -41,10 +44,7 @@ impl Pool {
             };
             done.map_err(|source| self.failed("recover the snapshot", id, source))?;
         }
-        self.edit(|catalogue| {
-            reconcile(catalogue, &found, self.name());
-            Ok(())
-        })?;
+        self.edit_left(|catalogue| reconcile(catalogue, &found, self.name()))?;
         for (volume, name) in before.rolling_back {
             tracing::warn!("pool {}: the rollback of {volume} to {name} is brought to its end", self.name());
             // It is tried again before the volume is opened. The others are served.
@@ -53,6 +53,35 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Changes the catalogue to what follows from what is there, when the pool is opened. Where there is no room for that in the file it is so all the
+    /// same, and is written with the next change: the next start comes to it again.
+    pub(super) fn edit_left(&self, change: impl Fn(&mut Catalogue)) -> Result<(), PoolError> {
+        let changed = self.edit(|catalogue| {
+            change(catalogue);
+            Ok(())
+        });
+        match changed {
+            Err(error) if error.has_no_room() => {
+                let before = self.catalogue().clone();
+                let mut changed = before.clone();
+                change(&mut changed);
+                if changed == before {
+                    return Ok(());
+                }
+                tracing::error!("{error}: it is written with the next change, when there is room: see to that");
+                let mut doubtful = self.doubtful();
+                // The file stays as it was.
+                if doubtful.as_ref().is_none_or(|written| *written == changed) {
+                    *doubtful = Some(before);
+                }
+                drop(doubtful);
+                *self.catalogue() = changed;
+                Ok(())
+            }
+            changed => changed,
+        }
     }
 
     /// Directories of layers that nobody needs go. One that nobody knows and that has layers is a family whose pool has lost what was said of it, or

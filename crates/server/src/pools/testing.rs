@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use sanwire_snapshot::{LayerId, Shelf};
@@ -13,7 +13,7 @@ use sanwire_store_file::LayerDirectory;
 
 use super::below::KeptBelow;
 use super::catalogue::Catalogue;
-use super::files::{Files, layer_directory, zero_behind};
+use super::files::{Files, Reflink, layer_directory, zero_behind};
 use super::reserve::RESERVE;
 use crate::kept::StateFile;
 
@@ -47,6 +47,10 @@ pub(crate) struct Copied {
     /// Whether there is no room for the catalogue but what is reserved.
     pub(crate) is_full: Arc<AtomicBool>,
     pub(crate) hang: Arc<Hang>,
+    /// Whether there is no room at all for anything that is kept.
+    pub(crate) has_no_room: Arc<AtomicBool>,
+    /// How much of the file system is taken, in percent; 0: what really is.
+    pub(crate) taken_percent: Arc<AtomicU8>,
     /// Whether no file can have a second name.
     pub(crate) has_no_links: Arc<AtomicBool>,
     unstable: Arc<Mutex<Vec<Unstable>>>,
@@ -96,8 +100,9 @@ impl Hang {
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full, hang, has_no_links, unstable) = Default::default();
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang, has_no_links, unstable }
+        let (after, has_failed, is_full, hang, has_no_room, taken_percent) = Default::default();
+        let (has_no_links, unstable, left) = (Arc::default(), Arc::default(), Arc::new(AtomicUsize::new(ALL)));
+        Copied { left, after, has_failed, is_full, hang, has_no_room, taken_percent, has_no_links, unstable }
     }
 }
 
@@ -137,6 +142,10 @@ impl Copied {
         });
     }
 
+    fn check_room(&self) -> io::Result<()> {
+        if self.has_no_room.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
     fn step(&self) -> io::Result<()> {
         let step = |left: usize| left.checked_sub(1);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
@@ -151,6 +160,13 @@ impl Copied {
 }
 
 impl Files for Copied {
+    fn space(&self, directory: &Path) -> io::Result<(u64, u64)> {
+        match self.taken_percent.load(Ordering::Relaxed) {
+            0 => Reflink.space(directory),
+            percent => Ok((100 - u64::from(percent), 100)),
+        }
+    }
+
     fn can_share(&self, _directory: &Path) -> bool {
         true
     }
@@ -249,6 +265,7 @@ impl Files for Copied {
         if self.is_full.load(Ordering::Relaxed) && reserved > 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        self.check_room()?;
         catalogue.save(file)?;
         // It may stand there although it is said that it does not, and without what else was done in its directory.
         self.step()?;
@@ -267,6 +284,7 @@ struct Stepped {
 impl Shelf for Stepped {
     fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
         self.files.step()?;
+        self.files.check_room()?;
         let made = self.layers.create(layer, length_bytes)?;
         self.files.step()?;
         Ok(made)
@@ -287,6 +305,9 @@ impl Shelf for Stepped {
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
         self.files.step()?;
+        if self.load()?.as_deref() != Some(catalogue) {
+            self.files.check_room()?;
+        }
         self.layers.keep(catalogue)?;
         // It may stand there although it is said that it does not.
         self.files.step()

@@ -172,6 +172,12 @@ impl Server {
 
     /// The same for those of these volumes that are there, as one change of the list.
     pub(crate) fn remove_volumes(&self, luns: &[Lun]) -> Vec<(Lun, Removal)> {
+        let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));
+        self.unlist_volumes(luns).into_iter().map(begin).collect()
+    }
+
+    /// The same without an end of what they have begun: gives them.
+    pub(crate) fn unlist_volumes(&self, luns: &[Lun]) -> Vec<(Lun, Arc<LogicalUnit>)> {
         let removed = luns.iter().filter_map(|lun| Some((*lun, self.units.get(*lun)?)));
         let removed: Vec<(Lun, Arc<LogicalUnit>)> = removed.collect();
         // Where none is there the list stays as it is, and nobody is told of a change.
@@ -191,8 +197,7 @@ impl Server {
         there.iter().for_each(|lun| self.disks.remove(*lun));
         // Last: as long as clients find a volume, it demands what it did.
         removed.iter().for_each(|(lun, _)| self.levels.clear(*lun));
-        let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));
-        removed.into_iter().map(begin).collect()
+        removed
     }
 
     /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.

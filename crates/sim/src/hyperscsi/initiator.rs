@@ -3,7 +3,7 @@
 use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
 use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, LinkLimits, Order};
-use sanwire_scsi::Status;
+use sanwire_scsi::{Sense, Status};
 
 use crate::workload::{Given, Initiator, Told};
 
@@ -43,12 +43,13 @@ impl Initiator for Client {
             ClientEvent::OutOfPatience(_) => Told::OutOfPatience,
             ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
             ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
-                let (is_good, is_management) = match answer {
-                    Answer::Command { status, .. } => (status == Status::Good, false),
-                    Answer::Managed { done } => (done, true),
-                    Answer::Administered => (data_in_bytes > 0, true),
+                let (is_good, is_management, sense) = match answer {
+                    Answer::Command { status, sense } => (status == Status::Good, false, Sense::parse(&sense)),
+                    Answer::Managed { done } => (done, true, None),
+                    Answer::Administered => (data_in_bytes > 0, true, None),
                 };
-                Told::Answered { id, is_good, is_management, data_in: data_in.map(|frame| (frame, data_in_bytes)) }
+                let data_in = data_in.map(|frame| (frame, data_in_bytes));
+                Told::Answered { id, is_good, is_management, sense, data_in }
             }
             ClientEvent::Failed { id, failure, .. } => Told::Failed { id, is_in_doubt: failure == Failure::InDoubt },
         })

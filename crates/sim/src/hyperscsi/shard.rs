@@ -133,7 +133,7 @@ impl Shard {
         let ports = NexusPorts {
             initiator: TransportId::hyperscsi(client),
             target: TargetPort::default(),
-            principal: Principal::default(),
+            principal: Principal { client: Some(client), ..Principal::default() },
         };
         let units = self.executor.open_view(nexus, Arc::new(ports), memory)?;
         let is_read_only = options.peer_is_read_only;

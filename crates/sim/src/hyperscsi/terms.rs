@@ -10,6 +10,7 @@ use sanwire_hyperscsi::{Agreed, DesiredOptions, DeviceOption, Options, Stance};
 use super::participants::identity;
 use super::plan::{PacketPlan, Plan};
 use super::wire::{Packets, World};
+use crate::derived::Standing;
 use crate::random::Random;
 use crate::world::{Outcome, Wire};
 
@@ -283,8 +284,9 @@ impl World {
                 ));
             }
             let Some(host) = &self.host else { return Err("no server is left".to_owned()) };
-            // A reset ends what was asked of removal (SBC-4 5.14).
-            if agreed.medium_lock && self.plan.work.reset_per_million == 0 && !host.keeps_medium() {
+            // A reset ends what was asked of removal (SBC-4 5.14), and who may not use the unit asks for nothing there.
+            let locks = agreed.medium_lock && worker.standing != Standing::Outsider;
+            if locks && self.plan.work.reset_per_million == 0 && !host.keeps_medium() {
                 return Err(format!("client {client} has its medium locked, and it is not: {}", self.describe()));
             }
         }

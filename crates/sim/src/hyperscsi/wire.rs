@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_core::{Instant, LinkId, Path, Peer};
+use sanwire_core::{Instant, LinkId, Path, Peer, Principal};
 use sanwire_hyperscsi::{Client, Psk};
 
 use super::attacker::Attacker;
 use super::host::Host;
 use super::link::{Link, Queue};
 use super::meter::Meters;
-use super::participants::{client_peer, server_peer};
+use super::participants::{client_peer, identity, server_peer};
 use super::plan::{LinkFault, Medium, PacketPlan, Plan};
 use super::processor::Processor;
 use super::stats::Stats;
@@ -230,6 +230,10 @@ impl Wire for Packets {
             }
         }
         Ok(())
+    }
+
+    fn principal(_world: &World, client: usize) -> Outcome<Principal> {
+        Ok(Principal { client: Some(identity(client)?.client_id()), ..Principal::default() })
     }
 
     fn read_only_since(&self, client: usize) -> Option<u64> {

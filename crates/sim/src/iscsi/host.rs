@@ -86,11 +86,13 @@ impl Host {
         while let Some(event) = self.server.poll_event() {
             match event {
                 ServerEvent::SessionOpened { nexus, initiator, isid, memory, .. } => {
+                    let principal =
+                        Principal { initiator_name: Some(initiator.as_str().into()), ..Principal::default() };
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0)
                         .map_err(|error| format!("{initiator}: {error}"))?;
                     self.executor.open(
                         nexus,
-                        Arc::new(NexusPorts { initiator, target: target_port(), principal: Principal::default() }),
+                        Arc::new(NexusPorts { initiator, target: target_port(), principal }),
                         memory,
                     );
                     let mut writer = [1; 16];

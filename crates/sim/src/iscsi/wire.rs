@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun};
+use sanwire_core::{Instant, Lun, Principal};
 use sanwire_iscsi::{Client, ClientConfig, ClientEvent, CommandId, ConnectionId, Failure, Isid, Order, ServerConfig};
-use sanwire_scsi::Status;
+use sanwire_scsi::{Sense, Status};
 
 use super::fixed_directory::{FixedDirectory, client_credential, client_name, portal, target_credential, target_name};
 use super::host::Host;
@@ -61,10 +61,11 @@ impl Initiator for Client {
             ClientEvent::Connected { .. } => Told::Connected,
             ClientEvent::Lost { .. } | ClientEvent::Targets(_) => Told::Other,
             ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
-            ClientEvent::Completed { id, status, data_in, data_in_bytes, .. } => Told::Answered {
+            ClientEvent::Completed { id, status, sense, data_in, data_in_bytes } => Told::Answered {
                 id,
                 is_good: status == Status::Good,
                 is_management: false,
+                sense: Sense::parse(&sense),
                 data_in: data_in.map(|frame| (frame, data_in_bytes)),
             },
             ClientEvent::Failed { id, failure, .. } => Told::Failed { id, is_in_doubt: failure == Failure::InDoubt },
@@ -138,6 +139,10 @@ impl Wire for Streams {
         } else {
             Client::new(config, world.now)
         })
+    }
+
+    fn principal(_world: &World, client: usize) -> Outcome<Principal> {
+        Ok(Principal { initiator_name: Some(client_name(client)?.as_str().into()), ..Principal::default() })
     }
 
     fn next_at(&self) -> Option<Instant> {

@@ -96,7 +96,7 @@ impl Host {
                     let ports = NexusPorts {
                         initiator: TransportId::hyperscsi(client),
                         target: TargetPort::default(),
-                        principal: Principal::default(),
+                        principal: Principal { client: Some(client), ..Principal::default() },
                     };
                     self.executor.open_view(nexus, Arc::new(ports), memory)?;
                     let writer = u128::from_be_bytes(client.0) ^ u128::from(run);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer};
-use sanwire_scsi::Status;
+use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer, Principal};
+use sanwire_scsi::{Sense, Status};
 use sanwire_visa::{
     Answer, Ask, Client, ClientConfig, ClientEvent, CommandId, Doorkeeper, Failure, Function, Identity, LinkLimits,
     Order, PORT, ServerConfig,
@@ -35,6 +35,11 @@ impl Doorkeeper for Door {
 
 fn identity(number: u8) -> Outcome<Identity> {
     Identity::from_private([number; 32]).map_err(|error| error.to_string())
+}
+
+/// Who a client is to units.
+pub(super) fn principal(client: usize) -> Outcome<Principal> {
+    Ok(Principal { client: Some(identity(10 + client as u8)?.client_id()), ..Principal::default() })
 }
 
 /// Where a client is, as its program or connection of this number.
@@ -137,12 +142,13 @@ impl Initiator for Client {
             ClientEvent::OutOfPatience(_) => Told::OutOfPatience,
             ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
             ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
-                let (is_good, is_management) = match answer {
-                    Answer::Command { status, .. } => (status == Status::Good, false),
-                    Answer::Managed { done } => (done, true),
-                    Answer::Administered => (data_in_bytes > 0, true),
+                let (is_good, is_management, sense) = match answer {
+                    Answer::Command { status, sense } => (status == Status::Good, false, Sense::parse(&sense)),
+                    Answer::Managed { done } => (done, true, None),
+                    Answer::Administered => (data_in_bytes > 0, true, None),
                 };
-                Told::Answered { id, is_good, is_management, data_in: data_in.map(|frame| (frame, data_in_bytes)) }
+                let data_in = data_in.map(|frame| (frame, data_in_bytes));
+                Told::Answered { id, is_good, is_management, sense, data_in }
             }
             ClientEvent::Failed { id, failure, .. } => Told::Failed { id, is_in_doubt: failure == Failure::InDoubt },
         })

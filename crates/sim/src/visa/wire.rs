@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Principal};
 use sanwire_visa::{Client, Mode};
 
 use super::attacker::Attacker;
 use super::host::Host;
-use super::participants::{client_at, client_path, server_path};
+use super::participants::{client_at, client_path, principal, server_path};
 use super::plan::{LinkFault, PacketPlan, Plan};
 use crate::hyperscsi::link::Link;
 use crate::random::Random;
@@ -124,6 +124,10 @@ impl Wire for Network {
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Client> {
         world.make_machine(client)
+    }
+
+    fn principal(_world: &World, client: usize) -> Outcome<Principal> {
+        principal(client)
     }
 
     fn handle(world: &mut World, event: Event) -> Outcome<()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Host, Outcome, PlanOf, Wire, World};
+use crate::derived::Standing;
 use crate::workload::Worker;
 
 impl<W: Wire> World<W> {
@@ -17,11 +18,14 @@ impl<W: Wire> World<W> {
         let think = Duration::from_micros(world.plan.work.think_us) * world.plan.work.commands as u32;
         world.run_for(world.plan.healed_after)?;
         world.run_until(healed_at + W::RECOVERY_MAX + think, World::is_worked_off)?;
-        if world.workers.iter().any(|worker| worker.given_up.is_some()) {
+        // A server may turn those away whom it has nothing to show.
+        let is_lost = |worker: &Worker<W::Client>| worker.given_up.is_some() && worker.standing != Standing::Outsider;
+        if world.workers.iter().any(is_lost) {
             return Err(format!("a client has given up: {}", world.describe()));
         }
         let blocks = world.plan.blocks;
-        world.workers.iter_mut().for_each(|worker| worker.verify_all(blocks));
+        let insiders = world.workers.iter_mut().filter(|worker| worker.standing != Standing::Outsider);
+        insiders.for_each(|worker| worker.verify_all(blocks));
         world.run_until(world.now + W::RECOVERY_MAX, World::is_worked_off)?;
         W::idle(&mut world)?;
         world.farewell()?;
@@ -103,8 +107,9 @@ impl<W: Wire> World<W> {
             .map(|worker| {
                 let Worker { client, sessions, good, other, given_up, .. } = worker;
                 format!(
-                    "client: {} in flight, {sessions} sessions, {good} good, {other} other, given up: {given_up:?}, {}",
+                    "client: {} in flight, {sessions} sessions, {good} good, {other} other, refused {:?}, given up: {given_up:?}, {}",
                     worker.in_flight(),
+                    worker.refusals(),
                     W::describe_client(client),
                 )
             })

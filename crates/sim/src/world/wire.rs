@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Principal};
 
 use super::{Outcome, World};
 use crate::plan::Plan;
@@ -83,6 +83,12 @@ pub trait Wire: Sized {
     /// # Errors
     /// What it refuses.
     fn make_client(world: &mut World<Self>, client: usize) -> Outcome<Self::Client>;
+
+    /// Who a client is to the units.
+    ///
+    /// # Errors
+    /// When it has no name.
+    fn principal(world: &World<Self>, client: usize) -> Outcome<Principal>;
 
     /// Since which change of its terms a client may only read, if that is so.
     fn read_only_since(&self, _client: usize) -> Option<u64> {

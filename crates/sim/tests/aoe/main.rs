@@ -4,6 +4,7 @@
 mod attacker;
 mod world;
 
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::disk::DiskPlan;
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
@@ -22,7 +23,7 @@ const QUICK: DiskPlan = DiskPlan {
 fn plan(random: &mut Random) -> Plan {
     Plan {
         blocks: random.choose(&[8, 64, 200]),
-        extents: 0,
+        derived: None,
         clients: random.range(1..=2) as usize,
         operations: random.range(20..=60) as usize,
         depth: random.choose(&[1, 4, 16]),
@@ -91,7 +92,7 @@ fn aoe_derived() {
     run_seeds("aoe_derived", 200, |seed| {
         let random = &mut plan_random(65, seed);
         let mut plan = plan(random);
-        plan.extents = random.range(1..=6);
+        plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
         if random.chance(500_000) {
             bad_link(&mut plan, random);
         }
@@ -99,6 +100,25 @@ fn aoe_derived() {
         plan.duplicate_per_million = 0;
         slow_disk(&mut plan, random);
         deaths(&mut plan, random);
+        World::live(plan, seed)
+    });
+}
+
+/// A station that the server knows, and that may not use what is served, hears all and does what it can; some others may only read.
+/// Nothing comes of what they write.
+#[test]
+fn aoe_derived_for_some() {
+    run_seeds("aoe_derived_for_some", 200, |seed| {
+        let random = &mut plan_random(67, seed);
+        let mut plan = plan(random);
+        plan.clients = 2;
+        let (readers, hesitates) = (random.range(0..=1) as usize, random.chance(500_000));
+        plan.derived = Some(DerivedPlan { outsiders: 1, readers, hesitates, ..DerivedPlan::of(random.range(1..=6)) });
+        if random.chance(500_000) {
+            bad_link(&mut plan, random);
+        }
+        slow_disk(&mut plan, random);
+        plan.is_attacked = true;
         World::live(plan, seed)
     });
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use sanwire_aoe::{Address, Client, ClientConfig, ClientEvent, Order, Shelves, Target, TargetConfig, TargetEvent};
 use sanwire_buffer::{Packet, Region};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer, Principal};
-use sanwire_device::NexusPorts;
+use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_engine::Handle;
 use sanwire_scsi::Status;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
+use sanwire_sim::derived::{DerivedPlan, Standing};
 use sanwire_sim::disk::{DiskPlan, SimDisk};
 use sanwire_sim::executor::{Counts, Executor, derived_units, logical_units};
 use sanwire_sim::hearing::Hearing;
@@ -39,8 +40,8 @@ const TIME_MAX: Duration = Duration::from_secs(900);
 /// What a world is made of.
 pub struct Plan {
     pub blocks: u64,
-    /// What is served is derived from the disk, so many parts of it; 0: it is the disk itself.
-    pub extents: u64,
+    /// What is served is derived from the disk so; `None`: it is the disk itself.
+    pub derived: Option<DerivedPlan>,
     pub clients: usize,
     /// Of each client.
     pub operations: usize,
@@ -53,7 +54,7 @@ pub struct Plan {
     pub jitter_us: u64,
     pub disk: DiskPlan,
     pub faults: Vec<(Duration, Fault)>,
-    /// Somebody who is not admitted does what he can.
+    /// Somebody who is not admitted does what he can: to the server, or only to what is derived, whose one outsider he is.
     pub is_attacked: bool,
 }
 
@@ -220,7 +221,7 @@ impl World {
             self.drain()?;
             if self.is_worked_off() {
                 self.check_all()?;
-                let is_missed = self.plan.is_attacked && !self.is_told;
+                let is_missed = self.plan.is_attacked && !self.has_outsider() && !self.is_told;
                 return if is_missed { Err("nobody told of the attacker".into()) } else { Ok(self.trace) };
             }
             let Some(next) = self.next_at() else { return Err("nothing happens any more".into()) };
@@ -308,11 +309,18 @@ impl World {
         }
         self.life += 1;
         let memory = Region::new(4 << 20).map_err(|error| error.to_string())?;
+        let units = self.units()?;
         let shelves = Arc::new(Shelves::default());
         shelves.put(ADDRESS, Lun::default());
+        // As a server has it.
+        let admitting = Arc::clone(&units);
+        shelves.admit_by(Box::new(move |station, lun| {
+            admitting.get(lun).is_none_or(|unit| unit.admits(&principal_at(station)))
+        }));
+        let is_open = self.has_outsider();
         let target = Target::new(TargetConfig {
             shelves,
-            admission: Box::new(|station| path_of(ATTACKER).peer != Peer::Ethernet(station)),
+            admission: Box::new(move |station| is_open || path_of(ATTACKER).peer != Peer::Ethernet(station)),
             memory: memory.clone(),
             links: vec![self.plan.packet_max_bytes],
             buffers: self.plan.buffers,
@@ -320,13 +328,31 @@ impl World {
             run: self.life,
             announces: true,
         });
-        let units = match self.plan.extents {
-            0 => logical_units(Arc::clone(&self.disk), true, None)?,
-            extents => derived_units(Arc::clone(&self.disk), true, extents)?,
-        };
         let executor = Executor::new(memory, units, Arc::clone(&self.disk));
         self.server = Some(Server { target, executor });
         Ok(())
+    }
+
+    /// Whether the attacker is one who may not use what is derived.
+    fn has_outsider(&self) -> bool {
+        self.plan.derived.is_some_and(|plan| plan.outsiders > 0)
+    }
+
+    /// All who are there by name.
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        (0..self.plan.clients).chain(self.has_outsider().then_some(ATTACKER))
+    }
+
+    fn units(&self) -> Outcome<Arc<LogicalUnits>> {
+        let disk = Arc::clone(&self.disk);
+        let Some(plan) = self.plan.derived else { return logical_units(disk, true, None) };
+        let principals: Vec<Principal> = self.numbers().map(|number| principal_at(mac_of(number))).collect();
+        derived_units(disk, true, (plan, &principals))
+    }
+
+    fn standing(&self, client: usize) -> Standing {
+        let all = self.numbers().count();
+        self.plan.derived.map(|plan| plan.standing(client, all)).unwrap_or_default()
     }
 
     fn die(&mut self, fault: Fault) {
@@ -482,9 +508,13 @@ impl World {
         let operation = self.next_operation;
         self.next_operation += 1;
         let Some((cdb, data_out, data_in)) = command(kind, range, operation, &self.memory) else { return false };
+        let is_barred = self.standing(client).bars(kind);
         let station = &mut self.stations[client];
         let Ok(number) = station.client.order(Order { cdb, data_out, data_in }) else { return false };
-        let asked = Asked::begin(operation, kind, range, None, &mut self.model);
+        let asked = match is_barred {
+            true => Asked::in_vain(operation, kind, range, &mut self.model),
+            false => Asked::begin(operation, kind, range, None, &mut self.model),
+        };
         let (failed_before, was_unaware) = (self.disk.failed_flushes(), station.is_unaware);
         station.asked.insert(number, Given { asked, failed_before, was_unaware });
         true
@@ -493,7 +523,7 @@ impl World {
     /// A client was answered: that has to be what the model allows, and what the client has to be told.
     fn settle(&mut self, client: usize, given: &Given, is_good: bool, data: Option<&[u8]>) -> Outcome<()> {
         let (asked, station) = (given.asked, &mut self.stations[client]);
-        if !is_good && !self.can_fail {
+        if !is_good && !self.can_fail && !asked.is_barred() {
             return Err("it failed".into());
         }
         if is_good && asked.kind == Kind::Flush && given.was_unaware && station.is_unaware {
@@ -503,7 +533,7 @@ impl World {
         station.hearing.answered(&asked, is_good, self.model.tick(), given.failed_before, failed_flushes)?;
         let is_lossy = self.plan.disk.loss_per_million > 0;
         // A copy of a write that has failed may land all the same: it stays one that may be there.
-        if is_good || !matches!(asked.kind, Kind::Write { .. }) {
+        if is_good || asked.is_barred() || !matches!(asked.kind, Kind::Write { .. }) {
             let mut shared = Shared {
                 model: &mut self.model,
                 counts: &self.counts,
@@ -551,8 +581,17 @@ impl World {
     }
 }
 
+fn mac_of(client: usize) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 1, client as u8])
+}
+
 fn path_of(client: usize) -> Path {
-    Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])) }
+    Path { link: LinkId(0), peer: Peer::Ethernet(mac_of(client)) }
+}
+
+/// Who is there, to a unit.
+fn principal_at(station: MacAddress) -> Principal {
+    Principal { address: Some(station.into()), ..Principal::default() }
 }
 
 fn ports(path: Path) -> NexusPorts {
@@ -560,5 +599,5 @@ fn ports(path: Path) -> NexusPorts {
         Peer::Ethernet(mac) => mac,
         Peer::Udp(_) => MacAddress::BROADCAST,
     };
-    NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default(), principal: Principal::default() }
+    NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default(), principal: principal_at(mac) }
 }

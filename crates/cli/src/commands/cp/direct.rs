@@ -2,6 +2,7 @@
 //! begin, watches, and takes the derived volume back; no data comes by here.
 
 mod guest;
+mod trace;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use indicatif::ProgressBar;
 use sanwire_initiator::{Server, Url};
 use sanwire_server::{Answer, CopyOrder, CopyProgress, CopyTerms, JobState, JobStatus, Request};
 
+pub(super) use self::guest::end_left;
 use self::guest::{Guest, end_earlier};
 use crate::args::{CpArgs, CpEnd, Patience};
 use crate::commands::manage;
@@ -93,6 +95,8 @@ pub(super) fn check_ends(from: &CpEnd, to: &CpEnd) -> Result<(), &'static str> {
 pub(super) struct Wanted<'a> {
     pub(super) args: &'a CpArgs,
     pub(super) size_bytes: u64,
+    /// What tells the destination from any other one.
+    pub(super) destination: String,
     /// What an interrupted copy had done.
     pub(super) resumed_bytes: Option<u64>,
     pub(super) journal: &'a Journal,

@@ -11,6 +11,7 @@ use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_scsi::{Reply, Status, Task};
 
 use super::initiator::{End, Pair, RESERVED, next_end};
+use super::room::RoomWatch;
 use super::{Stop, check_goes_on};
 use crate::front::copies::{CopySession, Dropped};
 use crate::manage::course::{CopyProgress, Course};
@@ -81,6 +82,8 @@ pub(super) struct Copying<'a> {
     /// The volume, and where it must be found: it may be removed meanwhile.
     pub(super) source: (&'a str, &'a Arc<LogicalUnit>, &'a LogicalUnits),
     pub(super) cap_bytes_per_second: Option<u64>,
+    /// What ends it where its snapshot is to go.
+    pub(super) room: Option<RoomWatch>,
     under_way: BTreeMap<u64, Piece>,
     /// What has ended while something else was waited for.
     ended: VecDeque<(u64, Option<Reply>)>,
@@ -105,6 +108,7 @@ impl<'a> Copying<'a> {
             course,
             source,
             cap_bytes_per_second,
+            room: None,
             under_way: BTreeMap::new(),
             ended: VecDeque::new(),
             runs: VecDeque::new(),
@@ -361,6 +365,7 @@ impl<'a> Copying<'a> {
     /// Whether it may go on.
     fn look(&self) -> Result<(), Stop> {
         check_goes_on(self.course)?;
+        self.room.as_ref().map_or(Ok(()), RoomWatch::check)?;
         let (name, unit, units) = self.source;
         match units.find_named(name) {
             Some((_, served)) if Arc::ptr_eq(&served, unit) => Ok(()),

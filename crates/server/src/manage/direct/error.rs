@@ -31,4 +31,14 @@ pub enum CopyError {
         /// Why.
         reason: String,
     },
+    /// The pool in which its snapshot is has too little room left.
+    #[error("the copy of volume {volume} to another server was ended before it was done{went}: {reason}")]
+    NoRoom {
+        /// Which.
+        volume: String,
+        /// How much of it has gone where, if it was begun.
+        went: String,
+        /// Why, and what to do.
+        reason: String,
+    },
 }

@@ -8,6 +8,7 @@ use sanwire_device::LogicalUnit;
 use sanwire_store::VolumeSpec;
 
 use super::connecting::{told, unit};
+use super::room::RoomWatch;
 use super::{CopyError, DirectCopy, Reached, Stop, check_goes_on};
 use crate::events::Happening;
 use crate::manage::busy::Hold;
@@ -92,7 +93,7 @@ impl Manager {
         since: Instant,
     ) -> Result<Step, ManageError> {
         let id = frozen.id.clone();
-        let hold = match self.busy.hold(&id.volume, "losing a snapshot") {
+        let hold = match self.busy.hold_for_snapshot(&id.volume, "losing a snapshot") {
             Ok(hold) => hold,
             Err(_) if since.elapsed() < BUSY_MAX => {
                 let wait = || thread::sleep(BUSY_INTERVAL);
@@ -120,9 +121,8 @@ impl Manager {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "{error}; what is left of this snapshot of a copy that is over goes with the next change of {}, when somebody \
-                         deletes it, or at the next start",
-                        id.volume
+                        "{error}; what is left of this snapshot of a copy that is over goes when that can be done: it is tried again from \
+                         time to time"
                     );
                 }
             }
@@ -179,6 +179,11 @@ impl DirectCopy {
         Ok(unit)
     }
 
+    /// What ends the copy where its snapshot must not take more room: that of an owner.
+    pub(super) fn room_of(&self, frozen: &Frozen) -> Option<RoomWatch> {
+        self.is_of_owner().then(|| RoomWatch::new(Arc::clone(&frozen.pool), &self.order.volume))
+    }
+
     fn is_of_owner(&self) -> bool {
         self.course.ordered().owner.is_some()
     }
@@ -212,7 +217,7 @@ impl Frozen {
 fn release(pool: &Pool, id: &SnapshotId) {
     if let Err(error) = pool.release_temporary(id) {
         tracing::warn!(
-            "the snapshot {id} of a copy that is over can be deleted only when the server has started again: {error}"
+            "the snapshot {id} of a copy that is over stays protected: {error}; it is tried again from time to time to delete it"
         );
     }
 }

@@ -10,6 +10,7 @@ mod freezing;
 mod initiator;
 mod order;
 mod permission;
+mod room;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use self::error::CopyError;
 use self::freezing::Frozen;
 use self::initiator::Pair;
 pub use self::order::{CopyOrder, CopyTerms};
+use self::room::RoomWatch;
 use super::course::{Course, Ending, Ordered, UNASKED_MAX, UNASKED_MIN};
 use super::slow::{Next, Slow, Step};
 use super::{Answer, Asker, ManageError, Manager};
@@ -46,6 +48,8 @@ const WAYS: [&str; 4] = ["hs+eth", "hdsp", "hs+ip", "visa"];
 enum Stop {
     Failed(String),
     Cancelled(String),
+    /// Its snapshot is to go.
+    NoRoom(String),
 }
 
 impl Stop {
@@ -54,6 +58,7 @@ impl Stop {
         match self {
             Stop::Failed(reason) => Stop::Failed(reason + more),
             Stop::Cancelled(reason) => Stop::Cancelled(reason + more),
+            Stop::NoRoom(reason) => Stop::NoRoom(reason + more),
         }
     }
 }
@@ -201,7 +206,8 @@ impl DirectCopy {
         let work = move || {
             let mut frozen = frozen;
             let snapshot = frozen.as_mut().map(|frozen| self.open(frozen)).transpose();
-            let copied = snapshot.and_then(|snapshot| self.copy(&reached, snapshot.as_ref()));
+            let room = frozen.as_ref().and_then(|frozen| self.room_of(frozen));
+            let copied = snapshot.and_then(|snapshot| self.copy(&reached, snapshot.as_ref(), room));
             let copied = copied.map_err(|stop| self.ended(stop));
             drop((self, reached));
             match frozen {
@@ -220,6 +226,7 @@ impl DirectCopy {
         let error = match stop {
             Stop::Failed(reason) => CopyError::Failed { volume, went, reason },
             Stop::Cancelled(reason) => CopyError::Cancelled { volume, went, reason },
+            Stop::NoRoom(reason) => CopyError::NoRoom { volume, went, reason },
         };
         error.into()
     }
@@ -234,8 +241,14 @@ impl DirectCopy {
         }
     }
 
-    fn copy(&self, reached: &Reached, snapshot: Option<&Arc<LogicalUnit>>) -> Result<Answer, Stop> {
+    fn copy(
+        &self,
+        reached: &Reached,
+        snapshot: Option<&Arc<LogicalUnit>>,
+        room: Option<RoomWatch>,
+    ) -> Result<Answer, Stop> {
         let Reached { far, way, total_bytes } = reached;
+        room.as_ref().map_or(Ok(()), RoomWatch::check)?;
         // Not before: who ordered it may still go another way.
         self.course.change(|progress| progress.way = Some(way.clone()));
         let defect = |error| Stop::Failed(format!("its units cannot be used: {error}"));
@@ -253,6 +266,7 @@ impl DirectCopy {
         let session = session.ok_or_else(|| Stop::Failed("the server ends".to_owned()))?;
         let source = (&*self.order.volume, &self.source, &*self.served);
         let mut copying = Copying::new((&pair, session, &self.course), source, self.order.cap_bytes_per_second);
+        copying.room = room;
         let ended = self.go_through(&mut copying, 0..*total_bytes);
         if let Err(stop) = ended {
             // Whoever hears that it is over may use the other volume.

@@ -19,7 +19,7 @@ impl Manager {
     }
 
     pub(super) fn rehearse_protection(&self, snapshot: &str, protected: bool) -> Result<Step, ManageError> {
-        let (id, pool, _hold) = self.hold_snapshot(snapshot, "getting a snapshot protected")?;
+        let (id, pool, _hold) = self.hold_snapshot_alone(snapshot, "getting a snapshot protected")?;
         pool.check_protection(&id, protected)?;
         let would = if protected { "would be protected" } else { "would not be protected any more" };
         Ok(told(format!("snapshot {id} {would}")))

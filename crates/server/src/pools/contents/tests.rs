@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use crate::pools::catalogue::SnapshotId;
+use crate::pools::pool::CATALOGUE;
 use crate::pools::testing::{ALL, Copied};
 use crate::pools::{Pool, PoolConfig, PoolError};
 
@@ -41,6 +42,19 @@ impl Place {
         let pool = Pool::open_with(&config, None, Box::new(files.clone()))?;
         files.fail_after(steps, 0);
         Ok((pool, files))
+    }
+
+    /// Opens the pool where there is no room at all for what it keeps.
+    fn open_without_room(&self) -> (Pool, Copied) {
+        let config: PoolConfig = format!("p={}", self.0.display()).parse().unwrap();
+        let files = Copied::default();
+        files.has_no_room.store(true, Ordering::Relaxed);
+        (Pool::open_with(&config, None, Box::new(files.clone())).unwrap(), files)
+    }
+
+    /// What stands in the file of its catalogue.
+    fn catalogue(&self) -> String {
+        fs::read_to_string(self.0.join(CATALOGUE)).unwrap()
     }
 
     /// Opens the pool again, and settles it.
@@ -183,6 +197,67 @@ fn what_a_copy_has_left_goes_at_the_next_start_unless_somebody_protects_it() {
     let pool = place.reopen();
     assert_eq!(names(&pool), ["a@first", "a@kept"]);
     pool.protect_snapshot(&kept, false).and_then(|_| pool.delete_snapshot(&kept)).unwrap();
+}
+
+#[test]
+fn a_pool_without_any_room_is_opened_and_is_what_it_is_to_be_when_there_is_some() {
+    let place = Place::new("no-room");
+    for has_crashed in [true, false] {
+        place.fill();
+        let (pool, _) = place.open(ALL).unwrap();
+        let left = id("a@left");
+        pool.capture(&left).and_then(|()| pool.commit_for_now(&left)).unwrap();
+        drop(pool);
+        let (pool, files) = place.open_without_room();
+        assert_eq!(names(&pool), ["a@first"]);
+        assert_eq!(place.contents().len(), 3, "what takes the room is gone at once");
+        assert!(place.catalogue().contains("temporary"), "{}", place.catalogue());
+        let refused = pool.protect_snapshot(&id("a@first"), true);
+        assert!(matches!(refused, Err(PoolError::Failed { .. })), "{refused:?}");
+        // The next start may find what the file says.
+        assert!(matches!(pool.check_new_snapshot(&left), Err(PoolError::SnapshotExists(_))));
+        let pool = if has_crashed {
+            drop(pool);
+            place.reopen()
+        } else {
+            assert_eq!(pool.with_begun_deletions().into_iter().collect::<Vec<_>>(), ["a"]);
+            assert!(pool.end_deletions("a").is_err());
+            files.has_no_room.store(false, Ordering::Relaxed);
+            pool.end_deletions("a").unwrap();
+            pool
+        };
+        assert!(pool.with_begun_deletions().is_empty() && pool.check_new_snapshot(&left).is_ok());
+        assert!(!place.catalogue().contains("left"), "{}", place.catalogue());
+        assert!(names(&pool) == ["a@first"] && place.is("a@first", &[(1, 4096)]) && place.is("a", &[(3, 8192)]));
+    }
+    // A snapshot whose file somebody has taken away is none, and one that was put there is one.
+    fs::rename(place.0.join("a@first.img"), place.0.join("b@put.img")).unwrap();
+    let (pool, files) = place.open_without_room();
+    assert_eq!(names(&pool), ["b@put"]);
+    files.has_no_room.store(false, Ordering::Relaxed);
+    assert!(pool.protect_snapshot(&id("b@put"), true).unwrap());
+    assert!(!place.catalogue().contains("first"), "{}", place.catalogue());
+}
+
+#[test]
+fn a_snapshot_that_nobody_needs_any_more_goes_when_there_is_room_to_keep_that() {
+    let place = Place::new("over");
+    place.fill();
+    let (pool, files) = place.open(ALL).unwrap();
+    let copied = id("a@copied");
+    pool.capture(&copied).and_then(|()| pool.commit_for_now(&copied)).unwrap();
+    files.has_no_room.store(true, Ordering::Relaxed);
+    assert!(pool.remove_snapshot(&copied).is_err() && pool.release_temporary(&copied).is_err());
+    assert!(matches!(pool.delete_snapshot(&copied), Err(PoolError::Copied(_))));
+    for _ in 0..2 {
+        assert_eq!(pool.with_begun_deletions().into_iter().collect::<Vec<_>>(), ["a"]);
+        assert!(pool.end_deletions("a").is_err());
+    }
+    assert!(pool.end_deletions("b").is_ok(), "nothing of it is left");
+    files.has_no_room.store(false, Ordering::Relaxed);
+    pool.end_deletions("a").unwrap();
+    assert!(names(&pool) == ["a@first"] && pool.with_begun_deletions().is_empty());
+    assert_eq!(place.contents().len(), 3);
 }
 
 #[test]

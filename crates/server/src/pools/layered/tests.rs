@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sanwire_store::{Outcome, Request, Store, VolumeSpec};
 use sanwire_store_file::blocking;
@@ -37,11 +38,15 @@ impl Place {
 
     /// Opens the pool; so many steps after that the power fails.
     pub(in crate::pools) fn open(&self, steps: usize) -> (Arc<Pool>, Copied) {
-        let config: PoolConfig = format!("p={},snapshots=layers", self.0.display()).parse().unwrap();
         let files = Copied::default();
-        let pool = Pool::open_with(&config, None, Box::new(files.clone())).unwrap();
+        let pool = self.open_with(&files);
         files.fail_after(steps, 0);
-        (Arc::new(pool), files)
+        (pool, files)
+    }
+
+    fn open_with(&self, files: &Copied) -> Arc<Pool> {
+        let config: PoolConfig = format!("p={},snapshots=layers", self.0.display()).parse().unwrap();
+        Arc::new(Pool::open_with(&config, None, Box::new(files.clone())).unwrap())
     }
 
     /// Opens the pool again, and settles it.
@@ -344,6 +349,32 @@ fn a_snapshot_of_the_name_of_one_that_is_gone_is_another_one() {
     write(&store, 2, 9);
     take(&pool, &["a@first"]).unwrap();
     assert!(holds(&pool, "a@first", &[3, 4, 9]));
+}
+
+#[test]
+fn what_a_copy_has_left_goes_when_there_is_room_and_its_volume_is_served_before() {
+    let place = Place::new("no-room");
+    place.fill();
+    let pool = place.reopen();
+    let left = id("a@left");
+    let taken = pool.prepare(&left).and_then(|()| pool.capture(&left));
+    taken.and_then(|()| pool.commit_for_now(&left)).unwrap();
+    drop(pool);
+    let files = Copied::default();
+    files.has_no_room.store(true, Ordering::Relaxed);
+    let pool = place.open_with(&files);
+    assert_eq!(names(&pool), ["a@first"]);
+    let store = serve(&pool, "a");
+    write(&store, 0, 7);
+    assert!(bytes(&store) == [7, 4, 1] && holds(&pool, "a@first", &[1, 1, 1]));
+    assert!(pool.end_deletions("a").is_err());
+    files.has_no_room.store(false, Ordering::Relaxed);
+    pool.end_deletions("a").unwrap();
+    assert!(pool.with_begun_deletions().is_empty());
+    drop((store, pool));
+    let pool = place.reopen();
+    assert_eq!(names(&pool), ["a@first"]);
+    assert!(holds(&pool, "a", &[7, 4, 1]) && holds(&pool, "a@first", &[1, 1, 1]));
 }
 
 #[test]

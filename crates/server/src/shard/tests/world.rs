@@ -13,9 +13,12 @@
 mod administrator;
 mod air;
 mod cables;
+mod copier;
+mod far;
 mod host;
 mod kernel;
 mod machine;
+mod part;
 mod port;
 mod post;
 mod themes;

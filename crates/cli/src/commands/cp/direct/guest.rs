@@ -1,15 +1,20 @@
 //! The derived volume at the destination that the source's server may write to.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use data_encoding::HEXLOWER;
 use sanwire_core::{ClientId, Protection};
+use sanwire_initiator::Server;
 use sanwire_server::{Answer, DvdEnd, NewDvd, Request, Response};
 
+use super::trace::{Made, Trace, left};
 use super::{Side, Wanted, patience_seconds};
+use crate::administration;
 use crate::commands::manage;
+use crate::config::state_directory;
 
 /// How often the destination's server hears that this host is still there.
 pub(super) const HERE_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,15 +30,55 @@ const IS_GONE: &str = "volume-unknown";
 /// It is taken back when this is dropped.
 pub(super) struct Guest<'a> {
     to: Side<'a>,
-    name: String,
-    life_seconds: u32,
+    trace: Trace,
     renewed_at: Cell<Instant>,
     is_over: Cell<bool>,
 }
 
-/// What the names begin with of all that one client makes.
+/// What the names begin with of all that is made for copies, and of what one client makes.
+const PREFIX: &str = "copy-";
+
 fn prefix(own: ClientId) -> String {
-    format!("copy-{}-", own.to_string().chars().take(8).collect::<String>())
+    format!("{PREFIX}{}-", own.to_string().chars().take(8).collect::<String>())
+}
+
+/// Where traces are left.
+fn traces() -> anyhow::Result<PathBuf> {
+    Ok(state_directory()?.join("direct-copies"))
+}
+
+/// Ends what copies of this host have left of this volume, if they were killed: their servers may still write there, whichever way is gone now.
+///
+/// # Errors
+/// When something is there and does not end: what is copied beside it would be a mixture.
+pub(in crate::commands::cp) fn end_left(to: Side<'_>, destination: &str) -> anyhow::Result<()> {
+    for trace in left(&traces()?, destination, SystemTime::now()) {
+        let Made { name, server, .. } = &trace.made;
+        if !matches!(to.url.server, Server::HyperScsi(_) | Server::Visa(_)) {
+            eprintln!(
+                "sanwire: an earlier copy to {}, whose `cp` was killed, may go on for half a minute: `sanwire dvd revoke {name} --at {server}` \
+                 ends it",
+                to.url
+            );
+            continue;
+        }
+        end_one(to, name)?;
+        trace.remove();
+    }
+    Ok(())
+}
+
+fn end_one(to: Side<'_>, name: &str) -> anyhow::Result<()> {
+    let was_there = take_back(to, name).with_context(|| {
+        format!(
+            "an earlier copy to {} may still go on ({name}), and is not ended: it ends by itself half a minute after its `cp` was killed",
+            to.url
+        )
+    })?;
+    if was_there {
+        eprintln!("sanwire: an earlier copy to {} is ended ({name})", to.url);
+    }
+    Ok(())
 }
 
 /// Ends what earlier copies of this client to the same volume have left there: whoever was killed could take nothing back, and its copy
@@ -44,22 +89,31 @@ fn prefix(own: ClientId) -> String {
 pub(super) fn end_earlier(to: Side<'_>, own: ClientId) -> anyhow::Result<()> {
     // Whoever may see none may make none either, and is told so then.
     let Ok(Answer::Dvds(found)) = to.ask(&Request::Dvds { parent: Some(to.volume()?) }) else { return Ok(()) };
-    for volume in found.iter().filter(|volume| volume.name.starts_with(&prefix(own))) {
-        take_back(to, &volume.name)
-            .with_context(|| format!("an earlier copy to {} may still go on, and is not ended", to.url))?;
-        eprintln!("sanwire: an earlier copy to {} is ended ({})", to.url, volume.name);
+    let (own, others): (Vec<_>, Vec<_>) = found
+        .iter()
+        .map(|volume| &*volume.name)
+        .filter(|name| name.starts_with(PREFIX))
+        .partition(|name| name.starts_with(&prefix(own)));
+    for name in others {
+        tracing::warn!(
+            "another client may copy to {}, too: `sanwire dvd revoke {name} --at {}` ends that",
+            to.url,
+            to.url.server
+        );
     }
-    Ok(())
+    own.into_iter().try_for_each(|name| end_one(to, name))
 }
 
+/// Whether it was there.
+///
 /// # Errors
 /// When it may still be there.
-fn take_back(to: Side<'_>, name: &str) -> anyhow::Result<()> {
+fn take_back(to: Side<'_>, name: &str) -> anyhow::Result<bool> {
     match manage::respond(to.connection, &Request::RevokeDvd { name: name.to_owned() })? {
-        Response::Refused(refusal) if refusal.code == IS_GONE => Ok(()),
+        Response::Refused(refusal) if refusal.code == IS_GONE => Ok(false),
         Response::Refused(refusal) => anyhow::bail!(refusal.reason),
         Response::Done(Answer::Job(_)) => anyhow::bail!("it is not yet closed"),
-        Response::Done(_) => Ok(()),
+        Response::Done(_) => Ok(true),
     }
 }
 
@@ -82,27 +136,37 @@ impl<'a> Guest<'a> {
             security: (security != Protection::default()).then(|| security.to_string()),
             ..NewDvd::default()
         });
-        to.ask(&request)?;
-        Ok(Guest { to, name, life_seconds, renewed_at: Cell::new(Instant::now()), is_over: Cell::new(false) })
+        let (server, destination) = (to.url.server.to_string(), wanted.destination.clone());
+        let trace = Trace::leave(&traces()?, Made { name, server, destination, life_seconds })?;
+        // Where no answer comes it may be there.
+        let response = manage::respond(to.connection, &request)?;
+        if matches!(response, Response::Refused(_)) {
+            trace.remove();
+        }
+        administration::answer_of(response)?;
+        Ok(Guest { to, trace, renewed_at: Cell::new(Instant::now()), is_over: Cell::new(false) })
     }
 
     /// What it is called.
     pub(super) fn name(&self) -> &str {
-        &self.name
+        &self.trace.made.name
     }
 
     /// Lets its server hear that this host is there, and that the volume is still wanted.
     pub(super) fn be_here(&self) {
-        let name = self.name.clone();
+        let Made { name, life_seconds, .. } = self.trace.made.clone();
         // Each renewal stands in the audit log there.
-        let interval = Duration::from_secs((self.life_seconds / 4).into());
+        let interval = Duration::from_secs((life_seconds / 4).into());
         let request = if self.renewed_at.get().elapsed() < interval {
             Request::Dvd { name }
         } else {
-            Request::SetDvd(DvdEnd { name, until: Some(until(self.life_seconds)) })
+            Request::SetDvd(DvdEnd { name, until: Some(until(life_seconds)) })
         };
         match self.to.ask_soon(&request) {
-            Ok(_) if matches!(request, Request::SetDvd(_)) => self.renewed_at.set(Instant::now()),
+            Ok(_) if matches!(request, Request::SetDvd(_)) => {
+                self.renewed_at.set(Instant::now());
+                self.trace.renew();
+            }
             Ok(_) => {}
             Err(error) => tracing::debug!("{}: {error:#}", self.to.url.server),
         }
@@ -114,12 +178,13 @@ impl<'a> Guest<'a> {
     /// When that is not known.
     pub(super) fn take_back(&self) -> anyhow::Result<()> {
         self.is_over.set(true);
-        take_back(self.to, &self.name).with_context(|| self.is_left())
+        take_back(self.to, self.name()).with_context(|| self.is_left())?;
+        self.trace.remove();
+        Ok(())
     }
 
     fn is_left(&self) -> String {
-        let Guest { to, name, life_seconds, .. } = self;
-        let server = &to.url.server;
+        let Made { name, server, life_seconds, .. } = &self.trace.made;
         format!(
             "the volume {name} that was made for the copy is still there: `sanwire dvd revoke {name} --at {server}` ends it, or its \
              time, in {life_seconds} s at the most"

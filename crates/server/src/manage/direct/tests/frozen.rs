@@ -1,5 +1,6 @@
 //! Copies of volumes that can have snapshots, and that somebody uses meanwhile.
 
+use std::sync::atomic::Ordering;
 use std::{fs, time};
 
 use sanwire_buffer::Region;
@@ -10,9 +11,10 @@ use sanwire_scsi::{Cdb, Status, Task};
 use super::*;
 use crate::config::ServerConfig;
 use crate::error::StartError;
+use crate::manage::filling::retry_deletions;
 use crate::manage::pools::tests::{add, configured};
 use crate::manage::testing::Kept;
-use crate::pools::testing::copy_files;
+use crate::pools::testing::{Copied, copy_files};
 
 const BYTES: usize = 16 * MIB;
 
@@ -33,15 +35,30 @@ fn start(config: &ServerConfig) -> Manager {
     }
 }
 
-/// A server with one volume, in a pool that makes snapshots in this way.
-fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
-    copy_files();
+fn in_pool(kept: &Kept, way: &str) -> ServerConfig {
     let mut config = configured(kept);
     config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
     config.direct_copies.by = CopyOrderers::Owners;
-    let manager = start(&config);
-    let units = Arc::clone(manager.target().units());
+    config
+}
+
+/// What the pool keeps of itself.
+fn catalogue(kept: &Kept) -> String {
+    fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap()
+}
+
+/// A server with one volume, in a pool that makes snapshots in this way.
+fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
+    let (manager, units, _) = start_with_files(kept, way);
     (manager, units)
+}
+
+/// The same, with what is done to the files of the pool.
+fn start_with_files(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>, Copied) {
+    let files = copy_files();
+    let manager = start(&in_pool(kept, way));
+    let units = Arc::clone(manager.target().units());
+    (manager, units, files)
 }
 
 fn serve_in_pool(kept: &Kept, way: &str) -> (ManagementHandle, Arc<LogicalUnits>) {
@@ -51,6 +68,15 @@ fn serve_in_pool(kept: &Kept, way: &str) -> (ManagementHandle, Arc<LogicalUnits>
 
 fn kept(test: &str, way: &str) -> Kept {
     Kept::new(&format!("{test}-{way}"), &["disk=pool:,size=16M"])
+}
+
+/// The same of a volume that somebody owns.
+fn owned(test: &str, way: &str) -> (Kept, Asker) {
+    crate::derived::register();
+    let client = ClientId([7; 16]);
+    let kept = Kept::new(&format!("{test}-{way}"), &[&format!("disk=pool:,size=16M,owner=key:{client}")]);
+    let principal = Principal { client: Some(client), ..Principal::default() };
+    (kept, Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(principal) })
 }
 
 fn fill(units: &LogicalUnits, content: &[u8]) {
@@ -134,11 +160,46 @@ fn the_snapshot_of_a_copy_that_was_under_way_goes_at_the_next_start_and_no_other
         drop(units);
         end(&desk);
         drop(desk);
-        let catalogue = || fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap();
-        assert!(catalogue().contains("temporary"), "{way}: {}", catalogue());
+        assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
         let (desk, _) = serve_in_pool(&kept, way);
         assert_eq!(snapshots(&desk), [("disk@copy-1".to_owned(), false)], "{way}");
-        assert!(!catalogue().contains("temporary"), "{way}: {}", catalogue());
+        assert!(!catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
+        end(&desk);
+    }
+}
+
+/// What is left takes the room that there is not.
+#[test]
+fn a_server_without_any_room_starts_and_deletes_what_a_copy_has_left_when_there_is_some() {
+    for way in WAYS {
+        let kept = kept("frozen-no-room", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        let content = pattern(1, BYTES);
+        fill(&units, &content);
+        let url = put(&format!("frozen-no-room-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        begin_slowly(&desk, order(&url));
+        drop(units);
+        end(&desk);
+        drop(desk);
+        let files = copy_files();
+        files.has_no_room.store(true, Ordering::Relaxed);
+        let manager = start(&in_pool(&kept, way));
+        let (busy, pools) = (manager.busy.clone(), manager.target().pools().clone());
+        let (_, unit) = manager.target().units().find_named("disk").unwrap();
+        let desk = ManagementHandle::new(manager);
+        assert!(read(&**unit.store()) == content && snapshots(&desk).is_empty(), "{way}");
+        retry_deletions(&pools, &busy);
+        assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
+        files.has_no_room.store(false, Ordering::Relaxed);
+        let last = time::Instant::now() + Duration::from_secs(10);
+        while catalogue(&kept).contains("copy-") && time::Instant::now() < last {
+            // The server may just be about it itself.
+            retry_deletions(&pools, &busy);
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!catalogue(&kept).contains("copy-"), "{way}: {}", catalogue(&kept));
+        assert!(read(&**unit.store()) == content, "{way}");
+        drop((unit, pools));
         end(&desk);
     }
 }
@@ -217,7 +278,7 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
         fill(&units, &pattern(1, BYTES));
         let url = put(&format!("frozen-left-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
         let id = begin_slowly(&desk, order(&url));
-        let hold = busy.hold("disk", "having its copies compared").unwrap();
+        let hold = busy.hold("disk", "being resized").unwrap();
         assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
         assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
         drop(hold);
@@ -230,15 +291,78 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
     }
 }
 
+/// Comparing may take hours, and changes nothing of what the volume holds.
+#[test]
+fn a_volume_whose_copies_are_being_compared_is_copied_and_has_snapshots_and_nothing_else_is_done_to_it() {
+    for way in WAYS {
+        let kept = kept("frozen-compared", way);
+        let (manager, units) = start_in_pool(&kept, way);
+        let (busy, desk) = (manager.busy.clone(), ManagementHandle::new(manager));
+        let content = pattern(1, BYTES);
+        fill(&units, &content);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-compared-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let hold = busy.hold_compared("disk").unwrap();
+        let done = copy(&desk, order(&url));
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == content && snapshots(&desk).is_empty(), "{way}");
+        let own = Request::Snapshot { volumes: vec!["disk".into()], name: "own".into(), protected: false };
+        assert!(matches!(desk.handle(&BY, own), Response::Done(_)), "{way}");
+        let back = Request::Rollback { snapshot: "disk@own".into(), force: true, keep: None };
+        assert_eq!(refused(&desk, back), "volume-busy", "{way}");
+        let delete = Request::DeleteSnapshot { snapshot: "disk@own".into() };
+        assert!(matches!(desk.handle(&BY, delete), Response::Done(_)), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        drop(hold);
+        end(&desk);
+    }
+}
+
+/// Whatever is written to the volume meanwhile takes room there, which is that of others, too.
+#[test]
+fn the_snapshot_of_an_owner_s_copy_goes_when_its_pool_fills_up_and_that_of_who_manages_the_server_stays() {
+    for way in WAYS {
+        let (kept, owner) = owned("frozen-room", way);
+        let (manager, units, files) = start_with_files(&kept, way);
+        let desk = ManagementHandle::new(manager);
+        files.taken_percent.store(94, Ordering::Relaxed);
+        let content = pattern(1, BYTES);
+        fill(&units, &content);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-room-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        // It would take a quarter of a minute.
+        let slow = Request::CopyOut(CopyOrder { cap_bytes_per_second: Some(1 << 20), ..order(&url) });
+        let started = desk.handle(&owner, Request::Start { request: Box::new(slow) });
+        let Response::Done(Answer::Job(begun)) = started else { panic!("{way}: {started:?}") };
+        while job(&desk, begun.id, false).copy.is_none_or(|copy| copy.done_bytes == 0) {
+            assert_eq!(job(&desk, begun.id, false).state, JobState::Running, "{way}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(snapshots(&desk).len(), 1, "{way}");
+        files.taken_percent.store(95, Ordering::Relaxed);
+        let ended = job(&desk, begun.id, true);
+        assert_eq!(ended.code.as_deref(), Some("copy-no-room"), "{way}: {ended:?}");
+        assert!(ended.refused.is_some_and(|reason| reason.contains("95 % of the file system")), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        // One that begins then may still go another way.
+        match desk.handle(&owner, Request::CopyOut(order(&url))) {
+            Response::Refused(refusal) => assert_eq!(refusal.code, "copy-no-room", "{way}"),
+            other => panic!("{way}: {other:?}"),
+        }
+        let Response::Done(Answer::Jobs(jobs)) = desk.handle(&BY, Request::Jobs) else { panic!("no jobs") };
+        assert!(jobs.last().and_then(|job| job.copy.as_ref()).is_some_and(|copy| copy.way.is_none()), "{way}");
+        let done = copy(&desk, order(&url));
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == content && snapshots(&desk).is_empty(), "{way}");
+        end(&desk);
+    }
+}
+
 #[test]
 fn who_only_owns_a_volume_is_not_told_where_its_snapshots_are() {
-    crate::derived::register();
-    let client = ClientId([7; 16]);
-    let kept = Kept::new("frozen-owner", &[&format!("disk=pool:,size=16M,owner=key:{client}")]);
+    let (kept, owner) = owned("frozen-owner", "reflink");
     let (desk, _) = serve_in_pool(&kept, "reflink");
     let url = put("frozen-owner", Arc::new(RamStore::new(BYTES as u64, 512)));
-    let principal = Principal { client: Some(client), ..Principal::default() };
-    let owner = Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(principal) };
     let (pool, moved) = (kept.directory.join("fast"), kept.directory.join("moved"));
     fs::rename(&pool, &moved).unwrap();
     let refused = |by: &Asker| match desk.handle(by, Request::CopyOut(order(&url))) {

@@ -36,6 +36,8 @@ pub(super) enum Deed {
     Drop(usize),
     /// A volume comes, or goes if it is there.
     Volume,
+    /// The volume that is derived from the disk is revoked, and derived anew.
+    Renew,
     /// The ports of iSCSI do nothing for anybody.
     Standby,
     Active,
@@ -55,7 +57,8 @@ pub(super) struct Doings {
 
 /// What a client is called.
 fn principal(world: &World, client: usize) -> Outcome<String> {
-    Ok(if client < world.plan.wire.by_packets {
+    let plan = &world.plan;
+    Ok(if client < plan.wire.by_packets || plan.wire.is_copier(client, plan.clients) {
         air::identity(client)?.client_id().to_string()
     } else {
         client_name(client)?.to_string()
@@ -86,6 +89,7 @@ pub(super) fn act(world: &mut World, deed: Deed) -> Outcome<()> {
         }
         Deed::Drop(_) => host.server.drop_principal(&name),
         Deed::Volume => return toggle_volume(host),
+        Deed::Renew => return host.renew_part(),
         Deed::Standby => _ = host.server.set_access_state(portal().group_tag, AccessState::Standby, None),
         Deed::Active => _ = host.server.set_access_state(portal().group_tag, AccessState::ActiveOptimized, None),
         Deed::Terms => host.server.terms_changed(),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Peer};
+use sanwire_core::{Instant, Lun, Peer, Principal};
 use sanwire_device::{LogicalUnit, UnitOptions, Volatility};
 use sanwire_io::tcp::Stream;
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Identity;
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::disk::SimDisk;
 use sanwire_sim::hyperscsi::steering::Steering;
 use sanwire_sim::iscsi::fixed_directory::{portal, target_name};
@@ -20,6 +21,7 @@ use sanwire_sim::world;
 
 use super::administrator::Doings;
 use super::kernel::SimKernel;
+use super::part::Part;
 use super::port::SimPort;
 use super::post::Post;
 use super::{Outcome, air, told};
@@ -38,12 +40,19 @@ use crate::wire::Wire;
 
 /// The volume of all worlds.
 const VOLUME: &str = "simulated";
+/// The disk, where that is a part of it.
+const WHOLE: &str = "whole";
 
 /// Turns at one moment that receive nothing and find nothing new to send: more mean that the shard would never sleep.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
 /// Rounds at one moment.
 const ROUNDS_MAX: u32 = 20_000;
+
+fn volume() -> Outcome<VolumeConfig> {
+    let spec = format!("{VOLUME}=ram:1M").parse().map_err(told)?;
+    Ok(VolumeConfig { lun: Default::default(), spec, origin: crate::config::Origin::CommandLine })
+}
 
 /// How such a server is made.
 #[derive(Clone, Debug)]
@@ -54,6 +63,15 @@ pub(super) struct HostPlan {
     pub(super) mail_max: Duration,
     /// How many of a million packets come to any shard.
     pub(super) misdirected_per_million: u32,
+}
+
+/// What is served.
+pub(super) struct Medium {
+    pub(super) disk: Arc<SimDisk>,
+    pub(super) write_cache: bool,
+    pub(super) volatility: Option<Volatility>,
+    /// Not the disk, but what is derived from it so, for these clients.
+    pub(super) derived: Option<(DerivedPlan, Vec<Principal>)>,
 }
 
 /// A shard, and whether it ends.
@@ -81,6 +99,8 @@ pub(super) struct Host {
     /// When it wants to be driven.
     pub(super) next_at: Option<Instant>,
     random: Random,
+    /// What the volume is derived from, if it is.
+    part: Option<Part>,
     /// What the administrator has asked for.
     pub(super) doings: Doings,
     /// Turns of all shards.
@@ -88,13 +108,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(
-        plan: &HostPlan,
-        disk: &Arc<SimDisk>,
-        options: (bool, Option<Volatility>),
-        mut random: Random,
-        now: Instant,
-    ) -> Outcome<Host> {
+    pub(super) fn new(plan: &HostPlan, medium: Medium, mut random: Random, now: Instant) -> Outcome<Host> {
         // What the server draws follows from the seed.
         crate::random::follow(random.u64());
         let mut config = testing::config(&[]);
@@ -119,7 +133,7 @@ impl Host {
         let Prepared { server, shards, desk } =
             Server::prepare(config, Grounds::default(), |_| false, places, |_, _| Ok(wires)).map_err(told)?;
         let drive = |(parts, waker)| Driven {
-            shard: Shard::new(parts, SimKernel::new(Rc::clone(&clock), Arc::clone(disk))),
+            shard: Shard::new(parts, SimKernel::new(Rc::clone(&clock), Arc::clone(&medium.disk))),
             waker,
             stopping: None,
             sleeps_until: None,
@@ -143,26 +157,54 @@ impl Host {
             steering,
             next_at,
             random,
+            part: None,
             doings: Doings::default(),
             turns: 0,
         };
-        host.serve(disk, options)?;
+        host.serve(medium)?;
         Ok(host)
     }
 
-    /// Serves the disk.
-    fn serve(&mut self, disk: &Arc<SimDisk>, (write_cache, volatility): (bool, Option<Volatility>)) -> Outcome<()> {
-        let spec = format!("{VOLUME}=ram:1M").parse().map_err(told)?;
-        let volume = VolumeConfig { lun: Default::default(), spec, origin: crate::config::Origin::CommandLine };
-        let identity = Identity::new(VOLUME, [7; 16]).map_err(|error| format!("{error:?}"))?;
-        let options = UnitOptions {
-            write_cache,
-            volatility,
-            slot: self.server.take_slots(1, |_| false).first().copied().unwrap_or_default(),
-            ..Default::default()
-        };
-        let unit = LogicalUnit::new(identity, Arc::clone(disk) as Arc<_>, options).map_err(told)?;
-        self.server.put_volumes(vec![(&volume, Arc::new(unit))]).map_err(told)?;
+    /// Serves the disk, or a part of it.
+    fn serve(&mut self, Medium { disk, write_cache, volatility, derived }: Medium) -> Outcome<()> {
+        let name = if derived.is_some() { WHOLE } else { VOLUME };
+        let identity = Identity::new(name, [7; 16]).map_err(|error| format!("{error:?}"))?;
+        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
+        let options = UnitOptions { write_cache, volatility, slot, ..Default::default() };
+        let unit = Arc::new(LogicalUnit::new(identity, disk, options).map_err(told)?);
+        match derived {
+            Some((plan, principals)) => {
+                self.part = Some(Part::new(unit, plan, &principals, write_cache));
+                self.renew_part()?;
+            }
+            None => self.server.put_volumes(vec![(&volume()?, unit)]).map_err(told)?,
+        }
+        self.export()
+    }
+
+    /// Revokes the volume that is derived from the disk, if there is one, and derives it anew.
+    pub(super) fn renew_part(&mut self) -> Outcome<()> {
+        let Some(part) = &mut self.part else { return Ok(()) };
+        let volume = volume()?;
+        let is_there = part.revoke();
+        if is_there {
+            // As who manages a server does it: the target first.
+            self.server.set_exports(Vec::new()).map_err(told)?;
+            self.server.unlist_volumes(&[volume.lun]);
+        }
+        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
+        let unit = part.derive(slot)?;
+        self.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
+        if is_there { self.export() } else { Ok(()) }
+    }
+
+    /// What is copied, if it is there.
+    pub(super) fn copied(&self) -> Option<Arc<LogicalUnit>> {
+        self.server.units().get(Lun::default())
+    }
+
+    /// Has the iSCSI target serve the volume that there is.
+    fn export(&self) -> Outcome<()> {
         let allow = AllowList::new(vec![AllowRule::Any]);
         let target =
             TargetNodeConfig { name: target_name()?, ..TargetNodeConfig::of_volume(VOLUME, allow).map_err(told)? };

@@ -1,12 +1,15 @@
-//! A client's end of either wire.
+//! A client's end of a wire, or jobs that copy.
 
 use sanwire_core::Instant;
 use sanwire_sim::workload::{Given, Initiator, Told};
+
+use super::copier::Copier;
 
 /// The client of a world.
 pub(super) enum Machine {
     Stream(Box<sanwire_iscsi::Client>),
     Packets(Box<sanwire_hyperscsi::Client>),
+    Copies(Box<Copier>),
 }
 
 /// The number of a command.
@@ -14,20 +17,28 @@ pub(super) enum Machine {
 pub(super) enum Id {
     Stream(sanwire_iscsi::CommandId),
     Packets(sanwire_hyperscsi::CommandId),
+    Copies(u64),
 }
 
 impl Machine {
     pub(super) fn as_stream(&mut self) -> Option<&mut sanwire_iscsi::Client> {
         match self {
             Machine::Stream(client) => Some(client),
-            Machine::Packets(_) => None,
+            Machine::Packets(_) | Machine::Copies(_) => None,
         }
     }
 
     pub(super) fn as_packets(&mut self) -> Option<&mut sanwire_hyperscsi::Client> {
         match self {
-            Machine::Stream(_) => None,
+            Machine::Stream(_) | Machine::Copies(_) => None,
             Machine::Packets(client) => Some(client),
+        }
+    }
+
+    pub(super) fn as_copier(&mut self) -> Option<&mut Copier> {
+        match self {
+            Machine::Copies(copier) => Some(copier),
+            Machine::Stream(_) | Machine::Packets(_) => None,
         }
     }
 
@@ -38,6 +49,7 @@ impl Machine {
             Machine::Packets(client) => {
                 format!("HyperSCSI: connected {}, {:?}", client.server().is_some(), client.counters())
             }
+            Machine::Copies(copier) => copier.describe(),
         }
     }
 }
@@ -55,8 +67,8 @@ fn given<Own>(given: Given<Id>, own: impl Fn(Id) -> Option<Own>) -> Option<Given
 fn told<Own, Failure: std::fmt::Debug>(told: Told<Own, Failure>, id_of: impl Fn(Own) -> Id) -> Told<Id, String> {
     match told {
         Told::Connected => Told::Connected,
-        Told::Answered { id, is_good, is_management, data_in } => {
-            Told::Answered { id: id_of(id), is_good, is_management, data_in }
+        Told::Answered { id, is_good, is_management, sense, data_in } => {
+            Told::Answered { id: id_of(id), is_good, is_management, sense, data_in }
         }
         Told::Failed { id, is_in_doubt } => Told::Failed { id: id_of(id), is_in_doubt },
         Told::GivenUp(failure) => Told::GivenUp(format!("{failure:?}")),
@@ -79,6 +91,10 @@ impl Initiator for Machine {
                 let own = |id| if let Id::Packets(id) = id { Some(id) } else { None };
                 client.give(given(wanted, own)?, now).map(Id::Packets)
             }
+            Machine::Copies(copier) => {
+                let own = |id| if let Id::Copies(id) = id { Some(id) } else { None };
+                copier.give(given(wanted, own)?).map(Id::Copies)
+            }
         }
     }
 
@@ -86,6 +102,7 @@ impl Initiator for Machine {
         match self {
             Machine::Stream(client) => client.next_told().map(|event| told(event, Id::Stream)),
             Machine::Packets(client) => client.next_told().map(|event| told(event, Id::Packets)),
+            Machine::Copies(copier) => copier.next_told().map(|event| told(event, Id::Copies)),
         }
     }
 
@@ -93,6 +110,7 @@ impl Initiator for Machine {
         match self {
             Machine::Stream(client) => client.poll_timeout(),
             Machine::Packets(client) => client.poll_timeout(),
+            Machine::Copies(_) => None,
         }
     }
 
@@ -100,6 +118,7 @@ impl Initiator for Machine {
         match self {
             Machine::Stream(client) => client.handle_timeout(now),
             Machine::Packets(client) => client.handle_timeout(now),
+            Machine::Copies(_) => {}
         }
     }
 
@@ -107,6 +126,7 @@ impl Initiator for Machine {
         match self {
             Machine::Stream(client) => client.disconnect(now),
             Machine::Packets(client) => client.disconnect(now),
+            Machine::Copies(copier) => copier.disconnect(),
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Post {
 
 /// The way to one shard.
 struct Lane {
+    /// Rung for all that is sent, and by whoever only wakes the shard.
+    bell: Waker,
     sent: Receiver<ShardMessage>,
     underway: VecDeque<(Instant, ShardMessage)>,
     door: Mailbox,
@@ -34,21 +36,29 @@ impl Post {
     /// A place for one more shard.
     pub(super) fn place(&mut self, memory: Region) -> Outcome<ShardPlace> {
         // Nobody sleeps on the first one.
-        let (mailbox, sent) = Mailbox::new(Waker::new().map_err(told)?);
+        let bell = Waker::new().map_err(told)?;
+        let (mailbox, sent) = Mailbox::new(bell.clone());
         let waker = Waker::new().map_err(told)?;
         let (door, mail) = Mailbox::new(waker.clone());
-        self.lanes.push(Lane { sent, underway: VecDeque::new(), door });
+        self.lanes.push(Lane { bell, sent, underway: VecDeque::new(), door });
         Ok(ShardPlace { memory, waker, mailbox, mail })
     }
 
     /// Takes what was sent, and delivers what has had its time; whether there was anything.
     pub(super) fn carry(&mut self, now: Instant) -> bool {
         let mut is_moving = false;
-        for Lane { sent, underway, door } in &mut self.lanes {
+        for Lane { bell, sent, underway, door } in &mut self.lanes {
+            let is_rung = !bell.prepare_to_sleep();
+            bell.drain();
+            let mut is_mail = false;
             while let Ok(message) = sent.try_recv() {
                 let at = now + self.random.micros(0..=self.delay_max.as_micros() as u64);
                 let at = underway.back().map_or(at, |(last, _)| at.max(*last));
                 underway.push_back((at, message));
+                (is_moving, is_mail) = (true, true);
+            }
+            if is_rung && !is_mail {
+                door.wake();
                 is_moving = true;
             }
             while let Some((_, message)) = underway.pop_front_if(|(at, _)| *at <= now) {

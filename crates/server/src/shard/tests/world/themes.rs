@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::iscsi::plan as iscsi;
 use sanwire_sim::iscsi::plan::StreamFault;
@@ -10,6 +11,7 @@ use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{self, plan_random};
 
 use super::administrator::Deed;
+use super::far::Mood;
 use super::host::HostPlan;
 use super::port::PACKET_MAX_BYTES;
 use super::wire::{NetworkPlan, Plan, Trouble, World};
@@ -33,7 +35,17 @@ fn any(random: &mut Random) -> Plan {
     let by_packets = random.range(0..=clients as u64) as usize;
     let socket_bytes = random.choose(&[5_000, 40_000, 400_000]);
     let mut plan = Plan::with_wire(
-        NetworkPlan { streams: wire, link, by_packets, host, is_fast: false, answer_max: None, socket_bytes },
+        NetworkPlan {
+            streams: wire,
+            link,
+            by_packets,
+            copiers: 0,
+            far_errors_per_million: 0,
+            host,
+            is_fast: false,
+            answer_max: None,
+            socket_bytes,
+        },
         8 << 20,
         work.blocks_max,
     );
@@ -219,6 +231,97 @@ fn shards_are_administered() {
     });
 }
 
+/// Some clients are jobs that copy to another server.
+fn copies(plan: &mut Plan, random: &mut Random) {
+    plan.wire.copiers = random.range(1..=plan.clients as u64) as usize;
+    plan.wire.by_packets = plan.wire.by_packets.min(plan.clients - plan.wire.copiers);
+}
+
+/// The other server is slow, does nothing for a while, is away.
+fn moods(plan: &mut Plan, random: &mut Random) {
+    plan.wire.far_errors_per_million = random.choose(&[0, 0, 50_000]);
+    for at in moments(plan, random, 6) {
+        let [quick, slow] = [100, 20_000].map(|longest_us| Mood::Well(Duration::from_micros(longest_us)));
+        let mood = random.choose(&[quick, slow, Mood::Hangs, Mood::Away]);
+        plan.faults.push((at, Fault::Wire(Trouble::Far(mood))));
+    }
+}
+
+/// What a copy has brought to another server is what the volume had there, and what it is told of each command is told once: whatever
+/// the moods of that server, and whoever dies, is dropped or has no memory.
+#[test]
+fn shards_copy_to_another_server() {
+    run_seeds("shards_copy_to_another_server", 300, |seed| {
+        let random = &mut plan_random(72, seed);
+        let mut plan = any(random);
+        bad_disk(&mut plan, random);
+        copies(&mut plan, random);
+        moods(&mut plan, random);
+        match random.range(0..=4) {
+            0 => cuts(&mut plan, random),
+            1 => little_memory(&mut plan, random),
+            2 => {
+                let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+                kills(&mut plan, random, fault);
+            }
+            3 => deeds(&mut plan, random),
+            _ => {}
+        }
+        World::live(plan, seed).map(drop)
+    });
+}
+
+/// A world whose volume is derived, and derived anew now and then, while this and that goes wrong.
+fn renewals(seed: u64, theme: u64, derive: impl FnOnce(&mut Plan, &mut Random)) -> Outcome<()> {
+    let random = &mut plan_random(theme, seed);
+    let mut plan = any(random);
+    bad_disk(&mut plan, random);
+    derive(&mut plan, random);
+    // It is not there to be reset while it is revoked.
+    plan.work.reset_per_million = 0;
+    for at in moments(&plan, random, 12) {
+        plan.faults.push((at, Fault::Wire(Trouble::Deed(Deed::Renew))));
+    }
+    match random.range(0..=4) {
+        0 => cuts(&mut plan, random),
+        1 => little_memory(&mut plan, random),
+        2 => {
+            let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+            kills(&mut plan, random, fault);
+        }
+        3 => deeds(&mut plan, random),
+        _ => {}
+    }
+    World::live(plan, seed).map(drop)
+}
+
+fn for_all(plan: &mut Plan, random: &mut Random) {
+    let hesitates = random.chance(700_000);
+    plan.derived = Some(DerivedPlan { hesitates, ..DerivedPlan::of(random.range(1..=5)) });
+}
+
+/// A write that was answered, well or not, lands no more after that, whenever its volume is revoked and whoever dies. Commands that a
+/// program has wait meanwhile end as well.
+#[test]
+fn shards_serve_a_derived_volume_that_is_revoked_and_made_again() {
+    run_seeds("shards_serve_a_derived_volume_that_is_revoked_and_made_again", 300, |seed| renewals(seed, 70, for_all));
+}
+
+/// Some may not use it, and some may only read there: nothing comes of what they write.
+#[test]
+fn shards_serve_a_derived_volume_to_some() {
+    run_seeds("shards_serve_a_derived_volume_to_some", 300, |seed| {
+        renewals(seed, 71, |plan, random| {
+            plan.clients = random.range(2..=4) as usize;
+            plan.wire.by_packets = random.range(0..=plan.clients as u64) as usize;
+            plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+            if random.chance(300_000) {
+                copies(plan, random);
+            }
+        })
+    });
+}
+
 /// The same where all wait for the memory that one of them has, and soon nobody has anything more to say that would stir the server.
 #[test]
 fn shards_give_memory_to_the_last_who_waits() {
@@ -242,20 +345,29 @@ fn shards_give_memory_to_the_last_who_waits() {
 /// Also when they lose their sessions, and have others, perhaps in other shards.
 #[test]
 fn shards_hold_clients_that_are_paused() {
-    run_seeds("shards_hold_clients_that_are_paused", 60, |seed| {
-        let random = &mut plan_random(68, seed);
-        let mut plan = any(random);
-        all_fast(&mut plan);
-        (plan.work.abort_per_million, plan.work.reset_per_million) = (0, 0);
-        for client in 0..plan.clients {
-            let at = random.micros(0..=20_000);
-            let lost = at + random.micros(0..=200_000);
-            let resumed = at + random.micros(200_000..=800_000);
-            let deeds = [(at, Deed::Pause(client)), (lost, Deed::Drop(client)), (resumed, Deed::Resume(client))];
-            plan.faults.extend(deeds.map(|(at, deed)| (at, Fault::Wire(Trouble::Deed(deed)))));
-        }
-        World::live(plan, seed).map(drop)
-    });
+    run_seeds("shards_hold_clients_that_are_paused", 60, |seed| paused(seed, 68, |_, _| {}));
+}
+
+/// The same with jobs among them that copy to another server.
+#[test]
+fn shards_hold_copies_that_are_paused() {
+    run_seeds("shards_hold_copies_that_are_paused", 60, |seed| paused(seed, 73, copies));
+}
+
+fn paused(seed: u64, theme: u64, change: impl FnOnce(&mut Plan, &mut Random)) -> Outcome<()> {
+    let random = &mut plan_random(theme, seed);
+    let mut plan = any(random);
+    change(&mut plan, random);
+    all_fast(&mut plan);
+    (plan.work.abort_per_million, plan.work.reset_per_million) = (0, 0);
+    for client in 0..plan.clients {
+        let at = random.micros(0..=20_000);
+        let lost = at + random.micros(0..=200_000);
+        let resumed = at + random.micros(200_000..=800_000);
+        let deeds = [(at, Deed::Pause(client)), (lost, Deed::Drop(client)), (resumed, Deed::Resume(client))];
+        plan.faults.extend(deeds.map(|(at, deed)| (at, Fault::Wire(Trouble::Deed(deed)))));
+    }
+    World::live(plan, seed).map(drop)
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Such a world: clients, their networks, an administrator, and a server of shards.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Principal};
 use sanwire_iscsi::{Client, ClientConfig, ConnectionId, Isid};
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::iscsi::fixed_directory::{client_name, portal, target_name};
@@ -15,7 +16,9 @@ use sanwire_sim::world::{self, Wire};
 use super::administrator::{self, Deed};
 use super::air::{self, Air};
 use super::cables::{self, Cable};
-use super::host::{Host, HostPlan};
+use super::copier::{self, Copier};
+use super::far::{FarDisk, Mood};
+use super::host::{Host, HostPlan, Medium};
 use super::machine::Machine;
 use super::{Outcome, told};
 
@@ -33,6 +36,9 @@ pub(super) struct NetworkPlan {
     pub(super) link: LinkPlan,
     /// So many clients, the first ones, go by packets.
     pub(super) by_packets: usize,
+    /// So many, the last ones, are jobs that copy to another server, which fails so often.
+    pub(super) copiers: usize,
+    pub(super) far_errors_per_million: u32,
     pub(super) host: HostPlan,
     /// Networks, disks and mail take next to no time.
     pub(super) is_fast: bool,
@@ -40,6 +46,13 @@ pub(super) struct NetworkPlan {
     pub(super) answer_max: Option<Duration>,
     /// Bytes that the kernel takes of a connection whose other end reads nothing.
     pub(super) socket_bytes: usize,
+}
+
+impl NetworkPlan {
+    /// Whether that one of so many clients copies.
+    pub(super) fn is_copier(&self, client: usize, clients: usize) -> bool {
+        client >= clients - self.copiers
+    }
 }
 
 /// What happens to a network, or is done to the server.
@@ -50,6 +63,8 @@ pub(super) enum Trouble {
     Cut(usize, Duration),
     /// The administrator does something.
     Deed(Deed),
+    /// The other server is so from now on.
+    Far(Mood),
 }
 
 /// What happens at some moment.
@@ -71,6 +86,10 @@ pub(super) enum Event {
     Mend(usize),
     /// A client reads again.
     Hear,
+    /// The other server may do what it was asked.
+    FarDone(u64),
+    /// A job that copies hears of something.
+    Heed(usize),
     /// It is seen who waits for how long.
     Look,
     /// It is seen whether a client that is paused gets answers.
@@ -91,6 +110,8 @@ pub(super) struct Networks {
     pub(super) deaf: BTreeMap<usize, Instant>,
     /// By clients.
     pub(super) airs: BTreeMap<usize, Air>,
+    /// Where copies go.
+    pub(super) far: Arc<FarDisk>,
     /// How many answers a client had that waits for more, and since when.
     pub(super) heard: BTreeMap<usize, (u64, Instant)>,
 }
@@ -106,10 +127,13 @@ impl Wire for Networks {
     const RECOVERY_MAX: Duration = Duration::from_secs(120);
     const STOPPING_MAX_US: u64 = 100_000;
 
-    fn new(plan: &Plan, _random: &mut Random) -> Self {
+    fn new(plan: &Plan, random: &mut Random) -> Self {
         let airs = (0..plan.wire.by_packets).map(|client| (client, Air::new(plan.wire.link))).collect();
         let (cables, stalled, deaf, heard) = Default::default();
-        Networks { cables, next_cable: 0, stalled, deaf, airs, heard }
+        // Worlds without copies stay as they are.
+        let own = if plan.wire.copiers > 0 { random.fork() } else { Random::new(0) };
+        let far = FarDisk::new(plan.blocks, plan.wire.far_errors_per_million, own);
+        Networks { cables, next_cable: 0, stalled, deaf, airs, far, heard }
     }
 
     fn prepare(world: &mut World) {
@@ -120,13 +144,23 @@ impl Wire for Networks {
 
     fn make_host(world: &mut World) -> Outcome<Host> {
         let (volatility, random) = (world.open_records(), world.random.fork());
-        let options = (world.plan.write_cache, volatility);
-        Host::new(&world.plan.wire.host, world.disk(), options, random, world.now)
+        let principals = world.principals()?;
+        let medium = Medium {
+            disk: Arc::clone(world.disk()),
+            write_cache: world.plan.write_cache,
+            volatility,
+            derived: world.plan.derived.map(|plan| (plan, principals)),
+        };
+        Host::new(&world.plan.wire.host, medium, random, world.now)
     }
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Machine> {
         if client < world.plan.wire.by_packets {
             return Ok(Machine::Packets(Box::new(air::machine(client, world)?)));
+        }
+        if world.plan.wire.is_copier(client, world.plan.clients) {
+            let (far, random) = (Arc::clone(&world.wire.far), world.random.fork());
+            return Ok(Machine::Copies(Box::new(Copier::new(air::identity(client)?.client_id(), far, random))));
         }
         let StreamPlan { wishes, command_patience, .. } = world.plan.wire.streams;
         let config = ClientConfig {
@@ -144,6 +178,15 @@ impl Wire for Networks {
             seed: world.random.seed(),
         };
         Ok(Machine::Stream(Box::new(Client::new(config, world.now))))
+    }
+
+    fn principal(world: &World, client: usize) -> Outcome<Principal> {
+        let NetworkPlan { by_packets, .. } = world.plan.wire;
+        Ok(if client < by_packets || world.plan.wire.is_copier(client, world.plan.clients) {
+            Principal { client: Some(air::identity(client)?.client_id()), ..Principal::default() }
+        } else {
+            Principal { initiator_name: Some(client_name(client)?.as_str().into()), ..Principal::default() }
+        })
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -164,6 +207,11 @@ impl Wire for Networks {
                 Ok(())
             }
             Event::Hear => run_host(world),
+            Event::FarDone(number) => {
+                world.wire.far.land(number);
+                run_host(world)
+            }
+            Event::Heed(client) => drain(world, client),
             Event::Look => look(world),
             Event::LookAtPause { client, number, answered } => {
                 administrator::check_pause(world, client, number, answered)
@@ -185,6 +233,7 @@ impl Wire for Networks {
                 air::cut(world, client, true);
                 world.schedule(world.now + duration, Event::Mend(client));
             }
+            Trouble::Far(mood) => world.wire.far.set_mood(mood),
             Trouble::Deed(deed) => {
                 administrator::act(world, deed)?;
                 return run_host(world);
@@ -197,12 +246,16 @@ impl Wire for Networks {
         for air in world.wire.airs.values_mut() {
             (air.there.plan, air.back.plan) = (air.there.plan.healed(), air.back.plan.healed());
         }
+        world.wire.far.heal();
         administrator::heal(world)?;
         run_host(world)
     }
 
     fn killed(world: &mut World) {
         cables::sever_all(world);
+        let far = Arc::clone(&world.wire.far);
+        far.forsake(&mut world.random);
+        copier::pull_all(world);
     }
 
     fn drain_server(world: &mut World) -> Outcome<()> {
@@ -236,6 +289,7 @@ impl Wire for Networks {
 pub(super) fn drain(world: &mut World, client: usize) -> Outcome<()> {
     world.drain_told(client).map_err(told)?;
     cables::drain_machine(world, client);
+    copier::drain_machine(world, client)?;
     air::drain_machine(world, client)
 }
 
@@ -246,6 +300,7 @@ fn drain_host(world: &mut World) {
     world.expect_disk(scheduled);
     let is_relieved = cables::pull_all(world);
     air::pull_all(world);
+    copier::pull_all(world);
     if is_relieved && let Some(host) = &mut world.host {
         // Its sockets have room again.
         host.next_at = Some(world.now);

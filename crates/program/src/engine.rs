@@ -10,6 +10,7 @@ use wasmi::{
 use crate::error::LoadError;
 use crate::limits::{self, Limits};
 use crate::module;
+use crate::selects;
 
 /// The export that says where things are.
 const HEADER: &str = "sanwire_abi_1";
@@ -57,7 +58,7 @@ impl Code {
         // The compiler validates each instruction before it translates it, but that something follows the end of a function it notices
         // only when it has translated that, without anything on its stacks, and may panic.
         Module::validate(&engine, module).map_err(invalid)?;
-        let module = Module::new(&engine, module).map_err(invalid)?;
+        let module = Module::new(&engine, &selects::set_apart(module)?).map_err(invalid)?;
         Ok(Code { engine, module, limits })
     }
 

@@ -14,6 +14,7 @@ mod error;
 mod limits;
 mod module;
 mod program;
+mod selects;
 mod state;
 mod statistics;
 

@@ -2,5 +2,6 @@ mod answers;
 mod hostile;
 mod kept;
 mod modules;
+mod selects;
 mod stack;
 mod support;

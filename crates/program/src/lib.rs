@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod decoded;
 mod engine;
 mod error;
 mod limits;

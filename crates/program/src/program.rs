@@ -116,6 +116,22 @@ impl Program {
         self
     }
 
+    /// The same, with all calls left to the general interpreter: from a program without this nobody can tell it apart but by the time that
+    /// it takes. Tests compare the two.
+    #[must_use]
+    pub fn interpreted(mut self) -> Program {
+        self.code.leave_to_interpreter();
+        // What runs already is replaced by the next call, which has its state.
+        self.lock().running = None;
+        self
+    }
+
+    /// Whether it is judged by the shorter way, and not by the general interpreter.
+    #[must_use]
+    pub fn is_decoded(&self) -> bool {
+        self.code.is_decoded()
+    }
+
     /// What its module says of itself.
     #[must_use]
     pub fn description(&self) -> Description {

@@ -1,4 +1,5 @@
 mod answers;
+mod decoded;
 mod hostile;
 mod kept;
 mod modules;

@@ -25,8 +25,10 @@ fn what_is_selected_depends_on_the_condition() {
                 "{begin} (i32.store (local.get $at) (i32.const {tested})) (local.set $tested (i32.load (local.get $at)))
                  (select {first} {second} {condition})"
             );
-            let judged = judge_twice(&program(&body));
-            assert_eq!(matches!(judged.judgement.verdict, Verdict::Allow), tested == 0, "{body}");
+            for program in [program(&body), program(&body).interpreted()] {
+                let judged = judge_twice(&program);
+                assert_eq!(matches!(judged.judgement.verdict, Verdict::Allow), tested == 0, "{body}");
+            }
         }
     }
 }

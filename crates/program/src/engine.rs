@@ -142,13 +142,15 @@ impl Running {
         self.memory.data_mut(&mut self.store)
     }
 
-    /// Asks about the command that stands in its memory. Gives what it returns, and the fuel that was taken.
+    /// Asks about the command that is put into its memory first. Gives what it returns, and the fuel that was taken.
     ///
     /// # Errors
     /// It has none: then this instance is of no use any more.
-    pub(crate) fn judge(&mut self, fuel: u64) -> (Result<u32, Trap>, u64) {
+    pub(crate) fn judge(&mut self, fuel: u64, put_command: impl FnOnce(&mut [u8])) -> (Result<u32, Trap>, u64) {
+        let memory = self.memory.data_mut(&mut self.store);
+        put_command(memory);
         if let Some(decoded) = &mut self.decoded {
-            let (returned, left) = decoded.judge(self.memory.data_mut(&mut self.store), fuel);
+            let (returned, left) = decoded.judge(memory, fuel);
             return (returned.map_err(named), fuel - left);
         }
         self.fill(fuel);

@@ -185,11 +185,12 @@ impl Program {
     fn judge_with(&self, bench: &mut Bench, command: &JudgedCommand<'_>) -> (Result<Judgement, Failure>, u64) {
         let Bench { running, principals, .. } = bench;
         let Some(running) = self.started(running) else { return (Err(Failure::NotRunning), 0) };
-        write_command(running.memory_mut(), &self.header, command, principals);
-        let (returned, fuel) = running.judge(self.code.fuel());
+        let (returned, fuel) = running.judge(self.code.fuel(), |memory| {
+            write_command(memory, &self.header, command, principals);
+        });
         let judged = returned.map_err(Failure::from).and_then(|returned| {
             let hears_of_ends = running.hears_of_ends();
-            let answer = Answer::read(returned, running.memory(), &self.header, command, hears_of_ends);
+            let answer = Answer::read(returned, || running.memory(), &self.header, command, hears_of_ends);
             let Answer { verdict, keeps, token } = answer.map_err(Failure::Nonsense)?;
             if keeps && self.state.as_ref().is_some_and(|state| state.is_hopeless()) {
                 return Err(Failure::StateNotKept);

@@ -21,7 +21,9 @@ pub(super) struct Machine<'a> {
 /// # Errors
 /// What ends it, as wasmi would say it.
 pub(super) fn run(function: &Function, frame: &mut Frame, machine: &mut Machine<'_>) -> Result<u64, TrapCode> {
-    frame[function.parameters..function.locals].fill(0);
+    if function.parameters < function.locals {
+        frame[function.parameters..function.locals].fill(0);
+    }
     let operations = &function.operations[..];
     let mut at = 0;
     loop {

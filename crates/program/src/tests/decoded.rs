@@ -41,14 +41,14 @@ fn run_both(module: &[u8], what: &str) -> Option<Vec<Result<u32, Trap>>> {
     let mut running = start();
     let mut returned = vec![];
     for turn in 0..6 {
-        let (taken, result) = same(&mut running, what, |running| running.judge(FUEL));
+        let (taken, result) = same(&mut running, what, |running| running.judge(FUEL, |_| {}));
         returned.push(result);
         if result.is_err() {
             running = start();
         }
         // Where it stops does not differ either.
         for fuel in [taken / 2, taken.saturating_sub(1), taken.saturating_sub(5), turn] {
-            if same(&mut running, what, |running| running.judge(fuel)).1.is_err() {
+            if same(&mut running, what, |running| running.judge(fuel, |_| {})).1.is_err() {
                 running = start();
             }
         }
@@ -114,14 +114,16 @@ fn most_of_what_is_written_is_decoded_and_does_something() {
             }
         }
     }
-    let counts = format!("of 200 {decoded} decoded; {returned} calls returned, {trapped} trapped, {exhausted} had no fuel");
+    let counts =
+        format!("of 200 {decoded} decoded; {returned} calls returned, {trapped} trapped, {exhausted} had no fuel");
     assert!(decoded >= 120 && returned >= 200 && trapped >= 20 && exhausted >= 20, "{counts}");
 }
 
 /// Each of the instructions, in each way in which others depend on it.
 #[test]
 fn no_instruction_does_anything_else_than_in_the_interpreter() {
-    let begin = "(local $i32 i32) (local $i32b i32) (local $i64 i64) (local $i64b i64) (local $at i32) (local $zero i32)
+    let begin =
+        "(local $i32 i32) (local $i32b i32) (local $i64 i64) (local $i64b i64) (local $at i32) (local $zero i32)
         (local.set $zero (i32.load (i32.const 60000)))
         (local.set $i32b (i32.or (local.get $zero) (i32.const 3)))
         (local.set $i64b (i64.extend_i32_u (local.get $i32b)))
@@ -130,7 +132,9 @@ fn no_instruction_does_anything_else_than_in_the_interpreter() {
     let (mut decoded, mut left) = (0, vec![]);
     for body in super::stack::bodies().into_iter().filter(|body| !body.contains("$t") && !body.contains("$nothing")) {
         let end = "(i32.xor (local.get $i32) (i32.wrap_i64 (local.get $i64)))";
-        let judge = format!("{begin} (loop $on {body} (br_if $on (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 1))) (i32.const 32800)))) {end}");
+        let judge = format!(
+            "{begin} (loop $on {body} (br_if $on (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 1))) (i32.const 32800)))) {end}"
+        );
         let Ok(module) = wat::parse_str(text(FIELDS, &judge, globals)) else { continue };
         match run_both(&module, &body) {
             Some(_) => decoded += 1,
@@ -150,16 +154,31 @@ fn what_ends_a_program_ends_it_in_the_same_way() {
         ("(i32.load8_u offset=4294967295 (local.get $zero))", Err("out of bounds memory access")),
         ("(i32.load (i32.sub (local.get $zero) (i32.const 1)))", Err("out of bounds memory access")),
         ("(i32.load offset=4294967295 (i32.sub (local.get $zero) (i32.const 1)))", Err("out of bounds memory access")),
-        ("(i64.store offset=65528 (local.get $zero) (i64.const -1)) (i32.load8_u offset=65535 (local.get $zero))", Ok(255)),
+        (
+            "(i64.store offset=65528 (local.get $zero) (i64.const -1)) (i32.load8_u offset=65535 (local.get $zero))",
+            Ok(255),
+        ),
         ("(i64.store offset=65529 (local.get $zero) (i64.const -1)) (i32.const 1)", Err("out of bounds memory access")),
         ("(i32.store8 offset=65536 (local.get $zero) (i32.const 1)) (i32.const 1)", Err("out of bounds memory access")),
         ("(i32.div_s (local.get $zero) (local.get $zero))", Err("integer divide by zero")),
         ("(i32.rem_u (local.get $zero) (local.get $zero))", Err("integer divide by zero")),
-        ("(i32.div_s (i32.xor (local.get $zero) (i32.const 0x80000000)) (i32.sub (local.get $zero) (i32.const 1)))", Err("integer overflow")),
-        ("(i32.rem_s (i32.xor (local.get $zero) (i32.const 0x80000000)) (i32.sub (local.get $zero) (i32.const 1)))", Ok(0)),
-        ("(i32.wrap_i64 (i64.div_s (i64.xor (i64.extend_i32_u (local.get $zero)) (i64.const 0x8000000000000000)) (i64.extend_i32_s (i32.sub (local.get $zero) (i32.const 1)))))", Err("integer overflow")),
+        (
+            "(i32.div_s (i32.xor (local.get $zero) (i32.const 0x80000000)) (i32.sub (local.get $zero) (i32.const 1)))",
+            Err("integer overflow"),
+        ),
+        (
+            "(i32.rem_s (i32.xor (local.get $zero) (i32.const 0x80000000)) (i32.sub (local.get $zero) (i32.const 1)))",
+            Ok(0),
+        ),
+        (
+            "(i32.wrap_i64 (i64.div_s (i64.xor (i64.extend_i32_u (local.get $zero)) (i64.const 0x8000000000000000)) (i64.extend_i32_s (i32.sub (local.get $zero) (i32.const 1)))))",
+            Err("integer overflow"),
+        ),
         ("(unreachable)", Err("wasm `unreachable` instruction executed")),
-        ("(if (i32.eqz (local.get $zero)) (then (unreachable))) (i32.const 1)", Err("wasm `unreachable` instruction executed")),
+        (
+            "(if (i32.eqz (local.get $zero)) (then (unreachable))) (i32.const 1)",
+            Err("wasm `unreachable` instruction executed"),
+        ),
     ] {
         let returned = run_both(&module(FIELDS, &format!("{local} {body}"), ""), body).expect(body);
         assert_eq!(returned[0], expected.map_err(Trap::Other), "{body}");

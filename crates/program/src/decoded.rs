@@ -1,12 +1,14 @@
 //! A faster way for small functions than the interpreter: most filters are a dozen operations on a few values, and so much is done
 //! in less time than the interpreter takes to begin.
 //!
-//! A function without calls is decoded once, when its module is compiled: into operations on the slots of a frame, which a loop runs.
+//! A function is decoded once, when its module is compiled: into operations on the slots of a frame, which a loop runs. What it calls
+//! becomes a part of it.
 //! It has the memory of the interpreter's instance, but global variables of its own. Whatever a module is, decoding takes time by its length,
-//! and what is not decoded (calls, tables, bulk memory, more than some thousand operations) is left to the interpreter. No caller can
+//! and what is not decoded (recursion, tables, bulk memory, more than some thousand operations) is left to the interpreter. No caller can
 //! tell the two apart: results, traps and fuel are the same, which `tests/decoded.rs` and a target of the fuzzer look at.
 
 mod branches;
+mod calls;
 mod control;
 mod decoder;
 mod function;
@@ -48,11 +50,11 @@ impl Decoded {
     pub(crate) fn of(module: &[u8], judge: &str, ended: &str) -> Option<Decoded> {
         let outline = Outline::of(module)?;
         let globals = outline.globals.iter().map(|global| global.value).collect();
-        let (has_ended, ended) = (outline.exports(ended), outline.function(ended));
-        let ended = ended.and_then(|body| decode(body, ENDED_PARAMETERS, &outline));
-        let judge = decode(outline.function(judge)?, 0, &outline)?;
+        let ended_number = outline.number_of(ended);
+        let ended = ended_number.and_then(|number| decode(number, &outline));
+        let judge = decode(outline.number_of(judge)?, &outline)?;
         // The interpreter has global variables of its own, so either it uses them or these do.
-        let is_shared = has_ended && ended.is_none() && judge.uses_globals();
+        let is_shared = ended_number.is_some() && ended.is_none() && judge.uses_globals();
         (!is_shared).then_some(Decoded { judge, ended, globals })
     }
 
@@ -66,9 +68,6 @@ impl Decoded {
         }
     }
 }
-
-/// The token, and whether the command was good.
-const ENDED_PARAMETERS: usize = 2;
 
 impl DecodedInstance {
     /// Calls `judge`. Gives what it returns, and how much of the fuel is left.

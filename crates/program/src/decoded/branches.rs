@@ -151,9 +151,8 @@ impl Decoder<'_> {
 
     /// Leaves the function.
     pub(super) fn give_back(&mut self) -> Option<()> {
-        let value = self.values.pop()?;
         self.control.is_live = false;
-        self.code.push(Operation::new(Code::Return, 0, value.slot, 0))
+        self.leave()
     }
 
     pub(super) fn trap(&mut self) -> Option<()> {
@@ -165,7 +164,7 @@ impl Decoder<'_> {
     fn go(&mut self, depth: u32) -> Option<()> {
         let value = self.values.top();
         let Some(frame) = self.control.target(depth)? else {
-            return self.code.push(Operation::new(Code::Return, 0, value?.slot, 0));
+            return self.leave();
         };
         frame.is_branched_to = true;
         let (takes_value, label, height) = (frame.takes_value(), frame.label, frame.height);
@@ -195,7 +194,7 @@ impl Decoder<'_> {
         Some(compared.map_or(Test::NotZero(value.slot), Test::Compared))
     }
 
-    fn jump(&mut self, label: u32) -> Option<()> {
+    pub(super) fn jump(&mut self, label: u32) -> Option<()> {
         self.code.push(Operation::new(Code::Jump, 0, 0, 0).with(label))
     }
 

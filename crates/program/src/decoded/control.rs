@@ -2,6 +2,7 @@
 //! beginning of the function, of each turn of a loop, and of each side of an `if`.
 
 use super::operation::Operation;
+use super::values::Values;
 
 /// Blocks within blocks. Filters have few, and what has more is left to the interpreter.
 const DEPTH_MAX: usize = 256;
@@ -51,10 +52,22 @@ pub(super) enum Test {
     NotZero(u8),
 }
 
+/// Where a function goes on that has called another one.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) values: Values,
+    pub(super) control: Control,
+    pub(super) first_local: usize,
+    /// The slot for what is given back to it, if anything is.
+    pub(super) result: Option<u8>,
+    /// Where it goes on.
+    pub(super) label: u32,
+}
+
 impl Frame {
     /// That of a function. Nothing jumps to its label, since leaving it is an operation of its own.
-    pub(super) fn function(fuel_at: usize) -> Frame {
-        Frame { kind: Kind::Block, height: 0, has_result: true, is_branched_to: false, label: u32::MAX, fuel_at }
+    pub(super) fn function(fuel_at: usize, has_result: bool) -> Frame {
+        Frame { kind: Kind::Block, height: 0, has_result, is_branched_to: false, label: u32::MAX, fuel_at }
     }
 }
 

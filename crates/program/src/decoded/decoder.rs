@@ -5,45 +5,75 @@
 
 use wasmparser::{FunctionBody, Operator, ValType};
 
-use super::control::{Control, Frame};
+use super::control::{Caller, Control, Frame};
 use super::function::{Function, Writer};
 use super::operation::{Code, Operation, SLOTS};
 use super::operators::{self, Access, Kind};
-use super::outline::Outline;
+use super::outline::{Outline, Signature};
 use super::values::{Operand, Values};
+
+/// Operators that are read for a function and all that it calls.
+const OPERATORS_MAX: usize = 1 << 16;
 
 /// A function that is being decoded.
 #[derive(Debug)]
 pub(super) struct Decoder<'m> {
-    outline: &'m Outline<'m>,
+    pub(super) outline: &'m Outline<'m>,
     pub(super) code: Writer,
+    /// Those of the function that is read now, which may be one that is called.
     pub(super) values: Values,
     pub(super) control: Control,
+    /// The slot of its first local variable.
+    pub(super) first_local: usize,
+    /// Who have called it, the last one last.
+    pub(super) callers: Vec<Caller>,
+    /// The most slots that are used at once.
+    pub(super) used_slots: usize,
+    operators_left: usize,
 }
 
-/// Decodes a function with so many parameters and one result.
-pub(super) fn decode(body: &FunctionBody<'_>, parameters: usize, outline: &Outline<'_>) -> Option<Function> {
-    let mut locals = parameters;
+/// Decodes a function that has one result.
+pub(super) fn decode(number: u32, outline: &Outline<'_>) -> Option<Function> {
+    let (body, Signature { parameters, .. }) = outline.function(number).filter(|(_, it)| it.has_result)?;
+    let locals = parameters + locals(body)?;
+    let mut code = Writer::default();
+    let control = Control::new(Frame::function(code.begin_charge()?, true));
+    let mut decoder = Decoder {
+        outline,
+        code,
+        values: Values::new(locals),
+        control,
+        first_local: 0,
+        callers: vec![],
+        used_slots: 0,
+        operators_left: OPERATORS_MAX,
+    };
+    decoder.body(body)?;
+    decoder.code.finish(decoder.used_slots, parameters, locals)
+}
+
+/// Its local variables beside its parameters.
+pub(super) fn locals(body: &FunctionBody<'_>) -> Option<usize> {
+    let mut locals = 0_usize;
     for group in body.get_locals_reader().ok()? {
         let (count, of) = group.ok()?;
         locals += usize::try_from(count).ok().filter(|_| matches!(of, ValType::I32 | ValType::I64))?;
     }
-    if locals > SLOTS {
-        return None;
-    }
-    let mut code = Writer::default();
-    let control = Control::new(Frame::function(code.begin_charge()?));
-    let mut decoder = Decoder { outline, code, values: Values::new(locals), control };
-    let mut operators = body.get_operators_reader().ok()?;
-    while !operators.eof() {
-        decoder.operator(&operators.read().ok()?)?;
-    }
-    let used_slots = decoder.values.used_slots();
-    decoder.control.is_over().then_some(())?;
-    decoder.code.finish(used_slots, parameters, locals)
+    (locals <= SLOTS).then_some(locals)
 }
 
 impl Decoder<'_> {
+    /// Reads a function, for which all is ready.
+    pub(super) fn body(&mut self, body: &FunctionBody<'_>) -> Option<()> {
+        let mut operators = body.get_operators_reader().ok()?;
+        while !operators.eof() {
+            self.operators_left = self.operators_left.checked_sub(1)?;
+            self.operator(&operators.read().ok()?)?;
+        }
+        self.used_slots = self.used_slots.max(self.values.used_slots());
+        self.control.is_over().then_some(())
+    }
+
     fn operator(&mut self, operator: &Operator<'_>) -> Option<()> {
         // Also for what is never reached, as long as nothing begins there that would take its own.
         self.code.charge(self.control.fuel_at()?, operators::fuel(operator))?;
@@ -62,7 +92,8 @@ impl Decoder<'_> {
             Operator::Nop => Some(()),
             Operator::Drop => self.values.pop().map(drop),
             Operator::Select => self.select(),
-            Operator::LocalGet { local_index } => self.values.push_local(u8::try_from(*local_index).ok()?, false),
+            Operator::Call { function_index } => self.call(*function_index),
+            Operator::LocalGet { local_index } => self.values.push_local(self.local(*local_index)?, false),
             Operator::LocalSet { local_index } => self.set_local(*local_index).map(drop),
             Operator::LocalTee { local_index } => {
                 let value = self.set_local(*local_index)?;
@@ -85,9 +116,14 @@ impl Decoder<'_> {
         self.values.push_constant(slot)
     }
 
+    /// The slot of a local variable.
+    fn local(&self, local: u32) -> Option<u8> {
+        u8::try_from(usize::try_from(local).ok()?.checked_add(self.first_local)?).ok()
+    }
+
     /// Gives where the value is now.
     fn set_local(&mut self, local: u32) -> Option<Operand> {
-        let local = u8::try_from(local).ok()?;
+        let local = self.local(local)?;
         let value = self.values.pop()?;
         if !value.is_own && value.slot == local {
             return Some(value);
@@ -206,6 +242,7 @@ fn is_known(operator: &Operator<'_>) -> bool {
             | Operator::Nop
             | Operator::Drop
             | Operator::Select
+            | Operator::Call { .. }
             | Operator::LocalGet { .. }
             | Operator::LocalSet { .. }
             | Operator::LocalTee { .. }

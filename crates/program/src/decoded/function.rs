@@ -62,6 +62,13 @@ impl Writer {
         self.operations.pop_if(|last| last.sets(slot) && wanted(last))
     }
 
+    /// Takes back a jump to where the next operation will be.
+    pub(super) fn take_back_jump(&mut self, label: u32) {
+        if self.operations.len() > self.run_from {
+            self.operations.pop_if(|last| last.code == Code::Jump && last.more == label);
+        }
+    }
+
     /// The slot of a constant.
     pub(super) fn constant(&mut self, value: u64) -> Option<u8> {
         let number = self.constants.iter().position(|known| *known == value).unwrap_or_else(|| {

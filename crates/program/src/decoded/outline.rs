@@ -1,6 +1,8 @@
 //! What there is to know of a module before its functions are decoded.
 
-use wasmparser::{ConstExpr, ExternalKind, FunctionBody, Global, Operator, Parser, Payload, ValType};
+use wasmparser::{
+    CompositeInnerType, ConstExpr, ExternalKind, FunctionBody, Global, Operator, Parser, Payload, SubType, ValType,
+};
 
 /// The parts of a module.
 #[derive(Debug, Default)]
@@ -8,8 +10,19 @@ pub(super) struct Outline<'m> {
     pub(super) globals: Vec<KnownGlobal>,
     /// Bytes of its memory when it is started.
     pub(super) memory_bytes: u64,
+    /// Of types that no function here can have, there is none.
+    signatures: Vec<Option<Signature>>,
+    /// Of the functions, the numbers of their types.
+    types: Vec<u32>,
     functions: Vec<FunctionBody<'m>>,
     exported: Vec<(&'m str, u32)>,
+}
+
+/// What a function takes and gives: values of 32 or 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signature {
+    pub(super) parameters: usize,
+    pub(super) has_result: bool,
 }
 
 /// A global variable, which has 32 or 64 bits.
@@ -26,6 +39,14 @@ impl<'m> Outline<'m> {
         let mut outline = Outline::default();
         for payload in Parser::new(0).parse_all(module) {
             match payload.ok()? {
+                Payload::TypeSection(types) => {
+                    for group in types {
+                        outline.signatures.extend(group.ok()?.into_types().map(|ty| signature(&ty)));
+                    }
+                }
+                Payload::FunctionSection(functions) => {
+                    outline.types = functions.into_iter().collect::<Result<_, _>>().ok()?;
+                }
                 Payload::MemorySection(memories) => {
                     for memory in memories {
                         let memory = memory.ok()?;
@@ -54,15 +75,25 @@ impl<'m> Outline<'m> {
         self.globals.get(usize::try_from(number).ok()?).copied()
     }
 
-    pub(super) fn exports(&self, name: &str) -> bool {
-        self.exported.iter().any(|(exported, _)| *exported == name)
+    /// The number of a function.
+    pub(super) fn number_of(&self, name: &str) -> Option<u32> {
+        self.exported.iter().find(|(exported, _)| *exported == name).map(|(_, number)| *number)
     }
 
-    /// A function by its name. A module imports none, so they are numbered from 0 on.
-    pub(super) fn function(&self, name: &str) -> Option<&FunctionBody<'m>> {
-        let (_, number) = self.exported.iter().find(|(exported, _)| *exported == name)?;
-        self.functions.get(usize::try_from(*number).ok()?)
+    /// A function by its number: a module imports none, so they are numbered from 0 on.
+    pub(super) fn function(&self, number: u32) -> Option<(&FunctionBody<'m>, Signature)> {
+        let number = usize::try_from(number).ok()?;
+        let of = usize::try_from(*self.types.get(number)?).ok()?;
+        Some((self.functions.get(number)?, (*self.signatures.get(of)?)?))
     }
+}
+
+fn signature(of: &SubType) -> Option<Signature> {
+    let CompositeInnerType::Func(function) = &of.composite_type.inner else { return None };
+    let is_plain = |values: &[ValType]| values.iter().all(|of| matches!(of, ValType::I32 | ValType::I64));
+    let (parameters, results) = (function.params(), function.results());
+    let is_plain = is_plain(parameters) && is_plain(results) && results.len() <= 1;
+    is_plain.then_some(Signature { parameters: parameters.len(), has_result: !results.is_empty() })
 }
 
 fn known(global: &Global<'_>) -> Option<KnownGlobal> {

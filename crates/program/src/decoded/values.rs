@@ -32,7 +32,7 @@ pub(super) struct Operand {
 #[derive(Debug)]
 pub(super) struct Values {
     stack: Vec<Value>,
-    /// Slots of local variables, below those of the stack.
+    /// Slots below those of the stack: of local variables, and of who has called the function.
     locals: usize,
     /// The most values that there were.
     most: usize,
@@ -105,6 +105,18 @@ impl Values {
 
     pub(super) fn truncate(&mut self, height: usize) {
         self.stack.truncate(height);
+    }
+
+    /// Puts so many values, which a function is to take, into the slots of their own. Gives the first of these.
+    pub(super) fn settle(&mut self, count: usize, code: &mut Writer) -> Option<usize> {
+        let from = self.stack.len().checked_sub(count)?;
+        for (height, value) in self.stack.iter_mut().enumerate().skip(from) {
+            if let Place::Local(slot) | Place::Constant(slot) = value.place {
+                code.push(Operation::new(Code::Copy, u8::try_from(self.locals + height).ok()?, slot, 0))?;
+                value.place = Place::Own;
+            }
+        }
+        Some(self.locals + from)
     }
 
     /// A local variable is about to change, or any could (`None`): values that are what it is now are put where they stay.

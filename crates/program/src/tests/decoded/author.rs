@@ -17,7 +17,19 @@ const NUMBERS: [i64; 12] = [0, 1, 2, 3, 7, 31, 64, 255, 65_535, 0x7fff_ffff, -1,
 
 /// What a function may use beside its parameters and the memory.
 pub(super) const PARTS: &str = "
-    (global $g0 (mut i32) (i32.const 5)) (global $g1 (mut i64) (i64.const -5)) (global $known i32 (i32.const 9))";
+    (global $g0 (mut i32) (i32.const 5)) (global $g1 (mut i64) (i64.const -5)) (global $known i32 (i32.const 9))
+    (func $sum (param i32 i64) (result i32) (local i32)
+        (if (i32.lt_u (local.get 0) (i32.const 3)) (then (return (i32.add (local.get 2) (i32.const 4)))))
+        (local.set 2 (i32.wrap_i64 (local.get 1)))
+        (local.set 0 (i32.add (local.get 2) (local.get 0)))
+        (drop (br_if 0 (i32.mul (local.get 0) (local.get 2)) (i32.and (local.get 2) (i32.const 1))))
+        (i32.xor (local.get 0) (local.get 2)))
+    (func $note (param i32)
+        (block (br_if 1 (i32.eqz (local.get 0))) (global.set $g0 (i32.add (global.get $g0) (i32.const 1)))))
+    (func $nested (param i64) (result i64)
+        (call $note (i32.wrap_i64 (local.get 0)))
+        (i64.extend_i32_u (call $sum (i32.const 5) (i64.add (local.get 0) (i64.const 3)))))
+    (func $fails (param i32) (loop (br_if 0 (local.tee 0 (i32.shr_u (local.get 0) (i32.const 1))))) (unreachable))";
 /// The local variables of a function without parameters: two of 32 bits, and two of 64.
 pub(super) const LOCALS: &str = "(local i32 i32 i64 i64)";
 
@@ -77,7 +89,11 @@ impl Author<'_> {
             9 => self.side("loop", None, inner),
             10 => self.branch(inner),
             11 => self.by_table(inner),
-            12 => "(nop)".into(),
+            12 => match self.choose(8) {
+                0 => "(nop)".into(),
+                1 => format!("(if {} (then (call $fails {})))", self.condition(inner), self.value(0, inner)),
+                _ => format!("(call $note {})", self.value(0, inner)),
+            },
             _ if self.choose(4) == 0 => self.one_of(&["(unreachable)", "(return (i32.const 1))"]).into(),
             _ => self.by_condition(inner),
         }
@@ -166,7 +182,7 @@ impl Author<'_> {
             };
         }
         let inner = depth - 1;
-        match self.choose(18) {
+        match self.choose(20) {
             0 => format!("({ty}.const {})", NUMBERS[self.choose(NUMBERS.len())]),
             1 | 2 => self.local_value(of),
             3..=6 => format!("({ty}.{} {} {})", self.one_of(&BINARY), self.value(of, inner), self.value(of, inner)),
@@ -191,6 +207,8 @@ impl Author<'_> {
                 let (condition, then) = (self.condition(inner), self.side("then", Some(of), inner));
                 format!("(if (result {ty}) {condition} {then} {})", self.side("else", Some(of), inner))
             }
+            18 | 19 if of == 0 => format!("(call $sum {} {})", self.value(0, inner), self.value(1, inner)),
+            18 | 19 => format!("(call $nested {})", self.value(1, inner)),
             16 if of == 0 => format!("(i32.wrap_i64 {})", self.value(1, inner)),
             16 => format!("(i64.{} {})", self.one_of(&["extend_i32_s", "extend_i32_u"]), self.value(0, inner)),
             _ if of == 0 => self.one_of(&["(memory.size)", "(global.get $known)"]).into(),

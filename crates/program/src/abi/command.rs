@@ -96,7 +96,7 @@ pub(crate) fn write_command(
 ) {
     let ranges_given = write_ranges(header.ranges.of_mut(memory), command.ranges);
     let data_given = write_data(header.data.of_mut(memory), command.data_out);
-    header.answer.of_mut(memory).split_at_mut(ANSWER_BYTES as usize).0.fill(0);
+    put(header.answer.of_mut(memory), 0, [0; ANSWER_BYTES as usize]);
     let hull = hull(command.ranges);
     let named = principals.named(command.principal_number, command.principal);
     // This is done for every command: in a head of a known length each field is one store.

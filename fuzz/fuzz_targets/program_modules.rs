@@ -1,10 +1,10 @@
 //! Modules: whatever they are, they are refused, or they run within their limits. Half of the inputs are modules as they are, the others
-//! are made into modules that are valid.
+//! are made into modules that are valid. What is decoded of them does the same as by the interpreter.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use sanwire_core::Principal;
-use sanwire_device::{BlockRange, JudgedCommand};
+use sanwire_device::{BlockRange, CommandProgram, JudgedCommand};
 use sanwire_fuzz::program::{NoPlace, limits, made};
 use sanwire_program::Program;
 use sanwire_scsi::{Cdb, OperationClasses};
@@ -36,9 +36,16 @@ fuzz_target!(|input: &[u8]| {
         waited_ms: 0,
         data_out: rest,
     };
-    for _ in 0..3 {
-        let judged = program.run(&command);
+    let interpreted = Program::load(&module, limits, Some(NoPlace::new())).map(Program::interpreted);
+    let interpreted = interpreted.expect("the same module was loaded before");
+    for turn in 0..3 {
+        let [judged, other] = [&program, &interpreted].map(|program| program.run(&command));
         assert!(judged.fuel <= limits.fuel);
+        assert_eq!(format!("{judged:?}"), format!("{other:?}"));
+        if program.description().hears_of_ends {
+            assert_eq!(program.ended(turn, turn == 1), interpreted.ended(turn, turn == 1));
+        }
     }
     assert_eq!(program.statistics().calls, 3);
+    assert_eq!(program.statistics(), interpreted.statistics());
 });

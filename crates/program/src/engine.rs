@@ -1,15 +1,20 @@
-//! The interpreter: a module is compiled once, and run in an instance that can be made anew at any time.
+//! The interpreter: a module is compiled once, and run in an instance that can be made anew at any time. Functions that are small
+//! enough are run in a shorter way ([`Decoded`]), in the memory of that instance.
 //!
 //! Nothing is compiled to machine code, so the server needs no memory that it may write and execute.
+
+use std::sync::Arc;
 
 use wasmi::{
     CompilationMode, Config, Engine, Error, Extern, Instance, Memory, Module, Store, StoreLimits, StoreLimitsBuilder,
     TrapCode, TypedFunc, Val,
 };
 
+use crate::decoded::{Decoded, DecodedInstance};
 use crate::error::LoadError;
 use crate::limits::{self, Limits};
 use crate::module;
+use crate::selects;
 
 /// The export that says where things are.
 const HEADER: &str = "sanwire_abi_1";
@@ -21,6 +26,7 @@ const ENDED: &str = "ended";
 pub(crate) struct Code {
     engine: Engine,
     module: Module,
+    decoded: Option<Arc<Decoded>>,
     limits: Limits,
 }
 
@@ -31,6 +37,7 @@ pub(crate) struct Running {
     memory: Memory,
     judge: TypedFunc<(), u32>,
     ended: Option<TypedFunc<(u64, u32), u32>>,
+    decoded: Option<DecodedInstance>,
     header_at: u32,
 }
 
@@ -57,8 +64,19 @@ impl Code {
         // The compiler validates each instruction before it translates it, but that something follows the end of a function it notices
         // only when it has translated that, without anything on its stacks, and may panic.
         Module::validate(&engine, module).map_err(invalid)?;
-        let module = Module::new(&engine, module).map_err(invalid)?;
-        Ok(Code { engine, module, limits })
+        let decoded = Decoded::of(module, JUDGE, ENDED).map(Arc::new);
+        let module = Module::new(&engine, &selects::set_apart(module)?).map_err(invalid)?;
+        Ok(Code { engine, module, decoded, limits })
+    }
+
+    /// From the next instance on, the interpreter runs all calls.
+    pub(crate) fn leave_to_interpreter(&mut self) {
+        self.decoded = None;
+    }
+
+    /// Whether calls that judge go the shorter way.
+    pub(crate) fn is_decoded(&self) -> bool {
+        self.decoded.is_some()
     }
 
     /// An instance with the memory that the module begins with.
@@ -95,7 +113,8 @@ impl Code {
         };
         let header_at = header_at
             .ok_or(LoadError::Export { wanted: "sanwire_abi_1, the address of its header, as a global i32" })?;
-        Ok(Running { store, memory, judge, ended, header_at })
+        let decoded = self.decoded.as_ref().map(Decoded::start);
+        Ok(Running { store, memory, judge, ended, decoded, header_at })
     }
 
     /// The fuel of a call.
@@ -123,11 +142,17 @@ impl Running {
         self.memory.data_mut(&mut self.store)
     }
 
-    /// Asks about the command that stands in its memory. Gives what it returns, and the fuel that was taken.
+    /// Asks about the command that is put into its memory first. Gives what it returns, and the fuel that was taken.
     ///
     /// # Errors
     /// It has none: then this instance is of no use any more.
-    pub(crate) fn judge(&mut self, fuel: u64) -> (Result<u32, Trap>, u64) {
+    pub(crate) fn judge(&mut self, fuel: u64, put_command: impl FnOnce(&mut [u8])) -> (Result<u32, Trap>, u64) {
+        let memory = self.memory.data_mut(&mut self.store);
+        put_command(memory);
+        if let Some(decoded) = &mut self.decoded {
+            let (returned, left) = decoded.judge(memory, fuel);
+            return (returned.map_err(named), fuel - left);
+        }
         self.fill(fuel);
         let returned = self.judge.call(&mut self.store, ()).map_err(|error| trap(&error));
         (returned, fuel - self.left())
@@ -139,6 +164,11 @@ impl Running {
     /// As [`Running::judge`].
     pub(crate) fn ended(&mut self, token: u64, is_good: bool, fuel: u64) -> (Result<u32, Trap>, u64) {
         let Some(ended) = self.ended else { return (Ok(0), 0) };
+        let memory = self.memory.data_mut(&mut self.store);
+        let decoded = self.decoded.as_mut().and_then(|decoded| decoded.ended(memory, token, is_good, fuel));
+        if let Some((returned, left)) = decoded {
+            return (returned.map_err(named), fuel - left);
+        }
         self.fill(fuel);
         let returned = ended.call(&mut self.store, (token, is_good.into())).map_err(|error| trap(&error));
         (returned, fuel - self.left())
@@ -175,9 +205,12 @@ fn config() -> Config {
 }
 
 fn trap(error: &Error) -> Trap {
-    match error.as_trap_code() {
-        Some(TrapCode::OutOfFuel) => Trap::OutOfFuel,
-        Some(code) => Trap::Other(code.trap_message()),
-        None => Trap::Other("the interpreter failed"),
+    error.as_trap_code().map_or(Trap::Other("the interpreter failed"), named)
+}
+
+fn named(code: TrapCode) -> Trap {
+    match code {
+        TrapCode::OutOfFuel => Trap::OutOfFuel,
+        code => Trap::Other(code.trap_message()),
     }
 }

@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod decoded;
 mod engine;
 mod error;
 mod limits;
 mod module;
 mod program;
+mod selects;
 mod state;
 mod statistics;
 

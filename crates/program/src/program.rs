@@ -116,6 +116,22 @@ impl Program {
         self
     }
 
+    /// The same, with all calls left to the general interpreter: from a program without this nobody can tell it apart but by the time that
+    /// it takes. Tests compare the two.
+    #[must_use]
+    pub fn interpreted(mut self) -> Program {
+        self.code.leave_to_interpreter();
+        // What runs already is replaced by the next call, which has its state.
+        self.lock().running = None;
+        self
+    }
+
+    /// Whether it is judged by the shorter way, and not by the general interpreter.
+    #[must_use]
+    pub fn is_decoded(&self) -> bool {
+        self.code.is_decoded()
+    }
+
     /// What its module says of itself.
     #[must_use]
     pub fn description(&self) -> Description {
@@ -169,11 +185,12 @@ impl Program {
     fn judge_with(&self, bench: &mut Bench, command: &JudgedCommand<'_>) -> (Result<Judgement, Failure>, u64) {
         let Bench { running, principals, .. } = bench;
         let Some(running) = self.started(running) else { return (Err(Failure::NotRunning), 0) };
-        write_command(running.memory_mut(), &self.header, command, principals);
-        let (returned, fuel) = running.judge(self.code.fuel());
+        let (returned, fuel) = running.judge(self.code.fuel(), |memory| {
+            write_command(memory, &self.header, command, principals);
+        });
         let judged = returned.map_err(Failure::from).and_then(|returned| {
             let hears_of_ends = running.hears_of_ends();
-            let answer = Answer::read(returned, running.memory(), &self.header, command, hears_of_ends);
+            let answer = Answer::read(returned, || running.memory(), &self.header, command, hears_of_ends);
             let Answer { verdict, keeps, token } = answer.map_err(Failure::Nonsense)?;
             if keeps && self.state.as_ref().is_some_and(|state| state.is_hopeless()) {
                 return Err(Failure::StateNotKept);

@@ -86,9 +86,9 @@ impl Answer {
     ///
     /// # Errors
     /// It makes no sense.
-    pub(crate) fn read(
+    pub(crate) fn read<'m>(
         returned: u32,
-        memory: &[u8],
+        memory: impl FnOnce() -> &'m [u8],
         header: &Header,
         command: &JudgedCommand<'_>,
         hears_of_ends: bool,
@@ -97,7 +97,7 @@ impl Answer {
             // Almost always; then nothing else is looked at.
             return Ok(Answer { verdict: Verdict::Allow, keeps: false, token: None });
         }
-        let bytes = header.answer.of(memory);
+        let bytes = header.answer.of(memory());
         let verdict = match returned & !(KEEP | TELL_END) {
             verdict::ALLOW => Verdict::Allow,
             verdict::REFUSE => Verdict::Refuse(refusal(bytes)?),

@@ -12,6 +12,8 @@ const RESERVED_AT: usize = 104;
 /// Where the name of the principal begins, and how much of it there is room for.
 const NAME_AT: usize = 128;
 const NAME_MAX_BYTES: usize = 256;
+/// Most names have less.
+const SHORT_NAME_BYTES: usize = 64;
 
 /// Who a principal is to a program: the strongest of what is known of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,28 +35,46 @@ const NUMBERS_MAX: usize = 256;
 
 /// The names of principals as a program sees them, by their numbers: a name is made once, and not for each command.
 #[derive(Debug, Default)]
-pub(crate) struct Principals(Vec<Option<Named>>);
+pub(crate) struct Principals(Vec<Option<Box<Named>>>);
 
 #[derive(Debug)]
 struct Named {
     principal: Principal,
     kind: PrincipalKind,
-    name: String,
+    name_bytes: u32,
+    /// With zeroes behind it.
+    name: [u8; NAME_MAX_BYTES],
 }
 
 impl Principals {
-    fn named(&mut self, number: u32, principal: &Principal) -> (PrincipalKind, &str) {
+    fn named(&mut self, number: u32, principal: &Principal) -> &Named {
         let number = usize::try_from(number).map_or(NUMBERS_MAX, |number| number.min(NUMBERS_MAX));
         if self.0.len() <= number {
             self.0.resize_with(number + 1, || None);
         }
         let known = &mut self.0[number];
         // Several may share the last number, and an address may change.
-        if known.as_ref().is_none_or(|named| named.principal != *principal) {
-            let (kind, name) = describe(principal);
-            *known = Some(Named { principal: principal.clone(), kind, name });
+        known.take_if(|named| named.principal != *principal);
+        known.get_or_insert_with(|| Box::new(Named::new(principal)))
+    }
+}
+
+impl Named {
+    fn new(principal: &Principal) -> Named {
+        let (kind, whole) = describe(principal);
+        let (mut name, length) = ([0; NAME_MAX_BYTES], whole.len().min(NAME_MAX_BYTES));
+        name[..length].copy_from_slice(&whole.as_bytes()[..length]);
+        Named { principal: principal.clone(), kind, name_bytes: length as u32, name }
+    }
+
+    /// Puts the name there, with a zero behind it if there is room: a program that looks for the end of the name finds it. Lengths that
+    /// are known are copied without a call.
+    fn write(&self, room: &mut [u8]) {
+        if (self.name_bytes as usize) < SHORT_NAME_BYTES {
+            put(room, 0, *self.name.first_chunk::<SHORT_NAME_BYTES>().unwrap_or(&[0; SHORT_NAME_BYTES]));
+        } else {
+            put(room, 0, self.name);
         }
-        known.as_ref().map_or((PrincipalKind::Unknown, ""), |named| (named.kind, &named.name))
     }
 }
 
@@ -76,10 +96,9 @@ pub(crate) fn write_command(
 ) {
     let ranges_given = write_ranges(header.ranges.of_mut(memory), command.ranges);
     let data_given = write_data(header.data.of_mut(memory), command.data_out);
-    header.answer.of_mut(memory).split_at_mut(ANSWER_BYTES as usize).0.fill(0);
+    put(header.answer.of_mut(memory), 0, [0; ANSWER_BYTES as usize]);
     let hull = hull(command.ranges);
-    let (kind, name) = principals.named(command.principal_number, command.principal);
-    let name = &name.as_bytes()[..name.len().min(NAME_MAX_BYTES)];
+    let named = principals.named(command.principal_number, command.principal);
     // This is done for every command: in a head of a known length each field is one store.
     let (head, name_room) = header.command.of_mut(memory).split_at_mut(NAME_AT);
     put(head, 0, u32::from(command.classes.bits()).to_le_bytes());
@@ -95,14 +114,10 @@ pub(crate) fn write_command(
     put(head, 80, command.unix_ms.to_le_bytes());
     put(head, 88, command.waited_ms.to_le_bytes());
     put(head, 92, command.principal_number.to_le_bytes());
-    put(head, 96, (kind as u32).to_le_bytes());
-    put(head, 100, (name.len() as u32).to_le_bytes());
+    put(head, 96, (named.kind as u32).to_le_bytes());
+    put(head, 100, named.name_bytes.to_le_bytes());
     put(head, RESERVED_AT, [0; NAME_AT - RESERVED_AT]);
-    name_room[..name.len()].copy_from_slice(name);
-    // A program that looks for the end of the name by a zero finds it.
-    if let Some(behind) = name_room.get_mut(name.len()) {
-        *behind = 0;
-    }
+    named.write(name_room);
 }
 
 /// Gives how many there was room for.
@@ -119,7 +134,9 @@ fn write_ranges(room: &mut [u8], ranges: &[BlockRange]) -> u32 {
 /// Gives how many bytes there was room for.
 fn write_data(room: &mut [u8], data: &[u8]) -> u32 {
     let given = room.len().min(data.len());
-    room[..given].copy_from_slice(&data[..given]);
+    if given > 0 {
+        room[..given].copy_from_slice(&data[..given]);
+    }
     given as u32
 }
 

@@ -181,7 +181,7 @@ fn accesses() -> Vec<String> {
 }
 
 /// What a program does again and again.
-fn bodies() -> Vec<String> {
+pub(super) fn bodies() -> Vec<String> {
     let mut all: Vec<String> = OTHERS.iter().map(|body| (*body).to_owned()).collect();
     for of in TYPES {
         for (one, other) in pairs(of) {

@@ -38,15 +38,19 @@ impl Fields {
 
 /// A module whose `judge` has this body; `more` stands beside it.
 pub(super) fn module(fields: Fields, judge: &str, more: &str) -> Vec<u8> {
+    wat(&text(fields, judge, more))
+}
+
+pub(super) fn text(fields: Fields, judge: &str, more: &str) -> String {
     let header = fields.text();
-    wat(&format!(
+    format!(
         r#"(module
             (memory (export "memory") 1)
             (global (export "sanwire_abi_1") i32 (i32.const {HEADER}))
             (data (i32.const {HEADER}) "{header}")
             {more}
             (func (export "judge") (result i32) {judge}))"#
-    ))
+    )
 }
 
 pub(super) fn wat(text: &str) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 mod commands;
 mod compilers;
+mod decoded;
 mod judging;
 mod keeping;
 mod timed;

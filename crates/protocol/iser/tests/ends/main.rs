@@ -6,5 +6,6 @@ mod exchange;
 mod forgetful;
 mod hostile_initiator;
 mod hostile_target;
+mod nudge;
 mod pair;
 mod world;

@@ -371,7 +371,15 @@ fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {
     for (index, wire) in wires.iter().enumerate() {
         let is_same_portal =
             |other: &&Wire| wire.portal().is_some() && other.portal().map(|it| it.0) == wire.portal().map(|it| it.0);
-        if let Some(other) = wires[..index].iter().find(|other| *other != wire && is_same_portal(other)) {
+        // iSCSI and iSER are told apart at one portal by how connections begin.
+        let may_share = |other: &&Wire| {
+            other.portal() == wire.portal()
+                && other.has_targets()
+                && wire.has_targets()
+                && other.is_rdma() != wire.is_rdma()
+        };
+        let is_in_the_way = |other: &&Wire| *other != wire && is_same_portal(other) && !may_share(other);
+        if let Some(other) = wires[..index].iter().find(is_in_the_way) {
             return Err(misuse(format!(
                 "the wires {other} and {wire} are one portal in two groups: give it one group"
             )));

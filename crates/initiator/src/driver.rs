@@ -391,6 +391,7 @@ impl Driver {
         self.session.disconnect(now);
         self.drain_events(now);
         self.session.transmit(now);
+        self.session.part(&self.waker);
     }
 }
 

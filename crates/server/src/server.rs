@@ -16,7 +16,7 @@ pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
 pub(crate) use self::opening::{MissingVolume, note_units};
 use self::opening::{add_volumes, refuse_in_the_clear};
-use self::portals::listeners;
+use self::portals::{OpenPort, listeners};
 pub(crate) use self::shard_place::ShardPlace;
 
 use std::io;
@@ -217,7 +217,7 @@ impl Server {
         let shards = (0..).zip(ports).zip(places);
         let shards = shards.map(|((index, ports), place)| server.shard_parts(&config, index, &start, (ports, place)));
         let shards = shards.collect::<Result<_, _>>()?;
-        let portal = |(listener, group_tag, kind)| Some(Portal { listener, group_tag, logins: server.logins(kind)? });
+        let portal = |port: OpenPort| port.with(|kinds| server.logins(kinds));
         let portals: Vec<Portal> = listeners.into_iter().filter_map(portal).collect();
         portals.iter().for_each(|portal| server.logins.expect(portal.logins.results()));
         let desk = server.login_listener_parts(portals, start);
@@ -302,9 +302,9 @@ impl Server {
         started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
     }
 
-    /// The logins of a kind of wire whose connections begin with one.
-    pub(crate) fn logins(&self, kind: &WireKind) -> Option<Arc<dyn LoginService>> {
-        front::logins(kind, &self.exports, (&self.clients, self.shards.len()))
+    /// The logins of a port at which these are spoken, if connections begin with one there.
+    pub(crate) fn logins(&self, kinds: &[&WireKind]) -> Option<Arc<dyn LoginService>> {
+        front::logins(kinds, &self.exports, (&self.clients, self.shards.len()))
     }
 
     fn login_listener_parts(&self, portals: Vec<Portal>, start: Start) -> FrontDeskParts {

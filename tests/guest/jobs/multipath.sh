@@ -1,4 +1,4 @@
-# multipath.sh PORTAL_1 PORTAL_2 IQN: one device over two portals. Each link is cut in turn while fio writes: no write fails,
+# multipath.sh PORTAL_1 PORTAL_2 IQN [SETTING=VALUE]...: one device over two portals. Each link is cut in turn while fio writes: no write fails,
 # and the path comes back.
 . /rig/jobs/lib.sh
 . /rig/jobs/iscsi.sh
@@ -16,4 +16,4 @@ for card in eth0 eth1; do
 done
 end_writing "$writer"
 bash /rig/jobs/fio-verify.sh "$device"
-part_paths "$@" "$device"
+part_paths "${@:1:3}" "$device"

@@ -23,14 +23,14 @@ CONF
     within 30 multipathd show daemon
 }
 
-# join_paths PORTAL_1 PORTAL_2 IQN: logs in by both; gives `paths`, the names of their devices, and `device`, what is above them.
+# join_paths PORTAL_1 PORTAL_2 IQN [SETTING=VALUE]...: logs in by both; gives `paths`, the names of their devices, and `device`, what is above them.
 join_paths() {
     local portal iqn=$3
     start_multipath
     paths=()
     for portal in "$1" "$2"; do
         login "$portal" "$iqn" node.session.timeo.replacement_timeout=5 'node.conn[0].timeo.noop_out_interval=1' \
-            'node.conn[0].timeo.noop_out_timeout=3'
+            'node.conn[0].timeo.noop_out_timeout=3' "${@:4}"
         paths+=("$(basename "$(readlink -f "$(device_of "$portal" "$iqn")")")")
     done
     within 30 count_paths active 2

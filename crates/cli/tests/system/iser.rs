@@ -87,6 +87,25 @@ fn a_client_of_iser_that_finds_plain_iscsi_says_so() {
 }
 
 #[test]
+fn one_port_serves_iscsi_and_iser() {
+    let test = "one_port_serves_iscsi_and_iser";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let wires = [format!("iser:{SERVER_ADDRESS}"), format!("iscsi:{SERVER_ADDRESS}")];
+    let options = ["--wire", &wires[0], "--wire", &wires[1], "--allow", "any"];
+    let mut server = Server::start_alone(&world, &["disk=ram:8M"], &options);
+    let plain = |text: &str| text.replace("iser://", "iscsi://");
+    for url in [url("disk"), plain(&url("disk"))] {
+        copy_and_compare(&world, &url, 5);
+    }
+    let host = format!("iser://{SERVER_ADDRESS}");
+    for (host, url) in [(plain(&host), plain(&url("disk"))), (host, url("disk"))] {
+        let listed = sanwire(&world, &["ls", &host]);
+        assert!(listed.contains(&url), "{listed}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
 fn an_iser_server_is_killed_under_load_without_an_error() {
     let test = "an_iser_server_is_killed_under_load_without_an_error";
     let Some(world) = World::new(test, 1500, &[]) else { return };

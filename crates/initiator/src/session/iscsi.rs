@@ -1,5 +1,7 @@
 //! A session by iSCSI, over one TCP connection or several; or as iSER, over one.
 
+mod parting;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -288,6 +290,10 @@ impl Session for Iscsi {
         }
         self.poller.wait(&[], &[], Some(waker), deadline, &clock).map(drop)
     }
+
+    fn part(&mut self, waker: &Waker) {
+        self.take_leave(waker);
+    }
 }
 
 /// A session for asking which targets there are.
@@ -311,6 +317,7 @@ impl IscsiDiscovery {
                 ClientEvent::Targets(targets) => {
                     session.protocol.disconnect(now);
                     session.transmit(now);
+                    session.part(waker);
                     return Some(Ok(targets));
                 }
                 ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => {

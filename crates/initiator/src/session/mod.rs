@@ -306,6 +306,11 @@ pub(crate) trait Session: Send {
 
     fn disconnect(&mut self, now: Instant);
 
+    /// After `disconnect`, when all is sent: waits a moment for a server that has an answer, and is to go first.
+    fn part(&mut self, waker: &Waker) {
+        let _ = waker;
+    }
+
     /// This moment, by the clock of all its times.
     fn now(&self) -> Instant {
         Clock::new().now()

@@ -97,6 +97,10 @@ pub trait Datamover: Send + Sync {
         None
     }
 
+    /// An initiator's: what was sent last has not been answered for a while. One that can say something without any meaning says it: who
+    /// has slept through what came before may wake up of it. Nothing, as long as something waits to be sent.
+    fn nudge(&mut self) {}
+
     /// Whether it reaches into the memory of the other end (RFC 7145: iSER). The five calls below mean something then only.
     fn reaches_memory(&self) -> bool {
         false

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use sanwire_buffer::{Frame, Head, Packet, Slices};
+use sanwire_buffer::{Frame, Head, Packet, Slice, Slices};
 use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registration, Request, SendKind, Stag, WorkId};
 
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
@@ -270,6 +270,13 @@ impl Carrier {
     /// Has data written into the other end's memory.
     pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) {
         self.push(Order::Write { stag, offset, data }, None);
+    }
+
+    /// Has an RDMA Write of no bytes sent, which needs no memory at the other end (RFC 5041 5.3), if nothing waits to be sent.
+    pub(crate) fn nudge(&mut self) {
+        if self.rdma.is_established() && self.packet.is_none() && !self.orders.has_waiting() {
+            self.write(Stag(0), 0, Slice::from(Vec::new()).into());
+        }
     }
 
     fn push(&mut self, order: Order, after: Option<WorkId>) {

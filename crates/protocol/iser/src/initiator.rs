@@ -253,6 +253,10 @@ impl Datamover for Initiator {
         ))
     }
 
+    fn nudge(&mut self) {
+        self.carrier.nudge();
+    }
+
     fn reaches_memory(&self) -> bool {
         true
     }

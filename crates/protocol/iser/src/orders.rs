@@ -86,6 +86,11 @@ impl Orders {
         self.waiting.drain(..).for_each(|waiting| self.queued.take_off(waiting.size));
     }
 
+    /// Whether any is not under way yet.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.queued.bytes
     }

@@ -207,15 +207,19 @@ pub(crate) fn builders(
 /// As what the results of logins are told, of each front end that has any.
 pub(crate) static LOGIN_RESULTS: [&TallyFamily; 2] = [&iscsi::LOGIN_RESULTS, &visa::LOGIN_RESULTS];
 
-/// The logins of a kind of wire whose connections begin with one.
+/// The logins of a port at which these are spoken, if connections begin with one there.
 pub(crate) fn logins(
-    kind: &WireKind,
+    kinds: &[&WireKind],
     targets: &Arc<TargetNodes>,
     (clients, shards): (&Arc<Clients>, usize),
 ) -> Option<Arc<dyn LoginService>> {
-    let front = kind.front;
+    let front = kinds.first()?.front;
+    let takes = |is_rdma| kinds.iter().any(|kind| kind.is_rdma() == is_rdma);
     match front {
-        ISCSI => Some(Arc::new(iscsi::Logins { front, is_iser: kind.is_rdma(), targets: Arc::clone(targets) })),
+        ISCSI => {
+            let spoken = iscsi::Spoken { plain: takes(false), rdma: takes(true) };
+            Some(Arc::new(iscsi::Logins { front, spoken, targets: Arc::clone(targets) }))
+        }
         VISA => Some(Arc::new(visa::Greetings { front, clients: Arc::clone(clients), shards })),
         _ => None,
     }

@@ -1,22 +1,58 @@
 //! The portals of a server that starts.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use sanwire_io::tcp::Listener;
 
 use crate::error::StartError;
+use crate::front::LoginService;
+use crate::login_listener::Portal;
 use crate::wire::{Wire, WireKind};
 
-/// Opens the portals; those with port 0 learn which port they have.
-pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, &'static WireKind)>, StartError> {
-    let mut listeners = Vec::new();
+/// A port that takes connections.
+pub(super) struct OpenPort {
+    listener: Listener,
+    group_tag: u16,
+    address: SocketAddr,
+    /// What is spoken there: one thing, or iSCSI and iSER.
+    kinds: Vec<&'static WireKind>,
+}
+
+impl OpenPort {
+    /// Whether what this wire speaks can be told from the others there by how a connection begins.
+    fn has_room_for(&self, wire: &Wire) -> bool {
+        let is_told_apart = |kind: &&WireKind| kind.front == wire.front() && kind.is_rdma() != wire.is_rdma();
+        wire.portal() == Some((self.address, self.group_tag))
+            && wire.has_targets()
+            && self.kinds.iter().all(is_told_apart)
+    }
+
+    /// As the login listener has it, with the logins of what is spoken there.
+    pub(super) fn with(
+        self,
+        logins: impl FnOnce(&[&'static WireKind]) -> Option<Arc<dyn LoginService>>,
+    ) -> Option<Portal> {
+        Some(Portal { logins: logins(&self.kinds)?, listener: self.listener, group_tag: self.group_tag })
+    }
+}
+
+/// Opens the portals; those with port 0 learn which port they have. Two of iSCSI and iSER may be one port.
+pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<OpenPort>, StartError> {
+    let mut ports: Vec<OpenPort> = Vec::new();
     for wire in wires {
         let Some((address, group_tag)) = wire.portal() else { continue };
+        if let Some(port) = ports.iter_mut().find(|port| port.has_room_for(wire)) {
+            port.kinds.push(wire.kind());
+            continue;
+        }
         let failed = |source| StartError::Wire { wire: wire.clone(), source };
         let listener = Listener::open(address).map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         *wire = wire.clone().at(address);
-        listeners.push((listener, group_tag, wire.kind()));
+        ports.push(OpenPort { listener, group_tag, address, kinds: vec![wire.kind()] });
     }
-    Ok(listeners)
+    Ok(ports)
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
-//! iSER with the initiator of the Linux kernel, over its own iWARP, siw.
+//! iSER with the initiator and the target of the Linux kernel, over its own iWARP, siw.
 
 use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{GUEST_LINKS, Guest, Server, World, run_ok};
+use crate::harness::{GUEST_LINKS, Guest, Server, World, pattern, run_ok};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long the server is away: longer than a ping takes to notice, shorter than anybody gives up.
 const OUTAGE: Duration = Duration::from_secs(3);
+/// How long the link is away: not so long that the client gives the connection up, which it does after 7 s. After that Linux' target was
+/// once seen to let nobody in again for more than a minute.
+const CUT: Duration = Duration::from_secs(3);
 
 const DISK: &str = "iqn.2026-11.org.sanwire:disk";
 const STRICT: &str = "iqn.2026-11.org.sanwire:strict";
@@ -28,23 +31,31 @@ allow = ["any"]
 require-digests = true
 "#;
 
+const LINUX_TARGET: &str = "iqn.2003-01.org.linux-iscsi.guest:disk";
+const LINUX_MIB: usize = 64;
+const CONTENT_BYTES: usize = 24 << 20;
+
 #[test]
 #[ignore = "boots a Linux guest"]
-fn the_initiator_of_linux_keeps_a_file_system_over_iser_while_the_server_restarts() {
-    let test = "the_initiator_of_linux_keeps_a_file_system_over_iser_while_the_server_restarts";
+fn the_initiator_of_linux_keeps_file_systems_over_iser_while_the_server_restarts_and_links_are_cut() {
+    let test = "the_initiator_of_linux_keeps_file_systems_over_iser_while_the_server_restarts_and_links_are_cut";
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let Some(mut guest) = Guest::boot(&world, test) else { return };
-    let portal = GUEST_LINKS[0].server;
+    let portals = GUEST_LINKS.map(|link| link.server);
+    let portal = portals[0];
     let (store, config) = (world.scratch.path("disk.img"), world.scratch.text("sanwire.toml"));
     fs::write(&config, TARGETS).expect("a configuration");
     let volumes = [&format!("disk=file:{},size=96M", store.display())[..], "other=ram:8M"];
-    let wire = format!("iser:{portal}");
-    let mut server = Server::start_alone(&world, &volumes, &["--wire", &wire, "--config", &config]);
+    let wires = portals.map(|portal| format!("iser:{portal}"));
+    let options = ["--wire", &wires[0], "--wire", &wires[1], "--config", &config];
+    let mut server = Server::start_alone(&world, &volumes, &options);
     guest.run("iser-discovery", &[portal, DISK, STRICT], LIMIT);
     guest.run("iser-refused", &[portal, STRICT], LIMIT);
     guest.run("iser-login", &[portal, DISK], LIMIT);
     let device = format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{DISK}-lun-0");
-    guest.run("filesystem", &["ext4", &device], LIMIT);
+    for kind in ["ext4", "xfs"] {
+        guest.run("filesystem", &[kind, &device], LIMIT);
+    }
     guest.run("fio-verify", &[&device], LIMIT);
     guest.run("restart", &["start", &device, "24m"], LIMIT);
     server.kill();
@@ -57,5 +68,51 @@ fn the_initiator_of_linux_keeps_a_file_system_over_iser_while_the_server_restart
     sum.arg(&store);
     let stored = run_ok(sum, LIMIT);
     assert_eq!(stored.split_whitespace().next(), Some(in_guest.trim()), "what the guest reads is what is stored");
+    guest.run("iser-multipath", &[portals[0], portals[1], DISK], LIMIT);
+    guest.run("no-warnings", &[], LIMIT);
     assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn the_target_of_linux_is_found_and_copied_to_over_iser_while_the_link_is_cut() {
+    let test = "the_target_of_linux_is_found_and_copied_to_over_iser_while_the_link_is_cut";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(mut guest) = Guest::boot(&world, test) else { return };
+    let link = GUEST_LINKS[0];
+    guest.run("lio-iser", &[link.guest, LINUX_TARGET, &LINUX_MIB.to_string()], LIMIT);
+    let sanwire = |arguments: &[&str]| {
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(arguments);
+        run_ok(command, LIMIT)
+    };
+    let (host, url) = (format!("iser://{}", link.guest), format!("iser://{}/{LINUX_TARGET}/0", link.guest));
+    let found = sanwire(&["discover", &host, "--wide"]);
+    assert!(found.contains(LINUX_TARGET) && found.contains("iSER"), "{found}");
+    let told = sanwire(&["info", &url]);
+    assert!(told.contains("64 MiB") && told.contains("iSER"), "{told}");
+    // Who leaves without the answer to its logout would be seen here.
+    guest.run("no-warnings", &[], LIMIT);
+    let (image, back) = (world.scratch.text("image"), world.scratch.text("back"));
+    for (seed, is_cut) in [(1, false), (2, true)] {
+        let content = pattern(seed, CONTENT_BYTES);
+        fs::write(&image, &content).expect("an image");
+        drop(fs::remove_file(&back));
+        thread::scope(|scope| {
+            let copying = scope.spawn(|| {
+                sanwire(&["cp", "--overwrite", "--verify", "--wait", "60", &image, &url]);
+                sanwire(&["cp", "--wait", "60", &url, &back]);
+            });
+            if is_cut {
+                thread::sleep(Duration::from_millis(500));
+                link.set(&world, "down");
+                thread::sleep(CUT);
+                link.set(&world, "up");
+            }
+            copying.join().expect("copies");
+        });
+        let read = fs::read(&back).expect("a copy");
+        assert!(read.len() == LINUX_MIB << 20 && read[..CONTENT_BYTES] == content, "what was read is what was written");
+    }
+    guest.run("no-warnings", &[], LIMIT);
 }

@@ -1,7 +1,9 @@
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 
 use sanwire_buffer::{Frame, Head, Packet};
+use sanwire_iscsi::wire::{Header, LoginRequest, LoginResponse, LogoutResponse, Opcode};
 
 use super::*;
 use crate::options::ClientOptions;
@@ -40,4 +42,73 @@ fn a_connection_to_be_closed_is_not_read_and_does_not_stay_for_a_target_that_doe
     assert!(session.sockets.contains_key(&connection) && session.poll_timeout().is_some_and(|at| at <= until));
     session.transmit(until);
     assert!(!session.sockets.contains_key(&connection));
+}
+
+/// The header of the next PDU, behind which its text is left out.
+fn read_pdu(stream: &mut TcpStream) -> Header {
+    let mut header = [0; 48];
+    stream.read_exact(&mut header).expect("a header");
+    let header = Header::from_bytes(header);
+    let mut text = vec![0; header.data_bytes().next_multiple_of(4)];
+    stream.read_exact(&mut text).expect("a text");
+    header
+}
+
+/// Linux' target of iSER frees a command twice when the end of a connection reaches it before it is done with the answer to the logout.
+#[test]
+fn who_leaves_waits_for_the_answer_of_the_target_and_for_its_end() {
+    const ANSWERS_AFTER: Duration = Duration::from_millis(50);
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = target.local_addr().expect("an address");
+    let name = "iqn.2026-11.org.example:disk".parse().ok();
+    let server = IscsiServer { user: None, host: to.ip().to_string(), port: to.port(), is_iser: false, target: name };
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = target.accept().expect("a connection");
+        loop {
+            let header = read_pdu(&mut stream);
+            if header.opcode() == Some(Opcode::LogoutRequest) {
+                thread::sleep(ANSWERS_AFTER);
+                stream.set_nonblocking(true).expect("a socket");
+                let found = stream.read(&mut [0]).map_err(|error| error.kind());
+                assert_eq!(found, Err(ErrorKind::WouldBlock), "it has not gone");
+                let answer = LogoutResponse { task_tag: header.task_tag(), ..LogoutResponse::default() };
+                stream.write_all(answer.write().as_bytes()).expect("a connection");
+                thread::sleep(ANSWERS_AFTER);
+                let found = stream.read(&mut [0]).map_err(|error| error.kind());
+                return assert_eq!(found, Err(ErrorKind::WouldBlock), "the target goes first");
+            }
+            let request = LoginRequest::read(&header);
+            let answer = LoginResponse {
+                transits: request.transits,
+                current_stage: request.current_stage,
+                next_stage: request.next_stage,
+                isid: request.isid,
+                tsih: 1,
+                task_tag: request.task_tag,
+                expected_command_number: request.command_number,
+                max_command_number: request.command_number,
+                ..LoginResponse::default()
+            };
+            stream.write_all(answer.write().as_bytes()).expect("a connection");
+        }
+    });
+    let config = ClientOptions::anonymous().and_then(|options| options.iscsi(&server, None)).expect("options");
+    let waker = Waker::new().expect("an event descriptor");
+    let mut session = Iscsi::new(config, false, None, Clock::new().now());
+    while session.server().is_none() {
+        let now = session.now();
+        let done = session.receive(now);
+        session.handle_timeout(now);
+        while session.poll_event().is_some() {}
+        if done + session.transmit(now) == 0 {
+            session.wait(&waker, session.poll_timeout()).expect("a wait");
+        }
+    }
+    let now = session.now();
+    session.disconnect(now);
+    session.transmit(now);
+    session.part(&waker);
+    assert!(!session.protocol.is_leaving() && session.sockets.is_empty());
+    assert!((now + ANSWERS_AFTER * 2..now + parting::LOGOUT_TIMEOUT).contains(&session.now()));
+    answering.join().expect("the target saw it in order");
 }

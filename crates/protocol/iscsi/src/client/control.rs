@@ -142,6 +142,12 @@ impl Client {
         if link.knows_status(status) { Ok(()) } else { recovery::ask_for_statuses(link, status, 1, now) }
     }
 
+    /// Whether the target has still to answer the logout, after [`Client::disconnect`].
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.state, State::Leaving(_))
+    }
+
     /// Sends the logout of the session, on any connection.
     pub(super) fn log_out_session(&mut self) -> bool {
         let State::Live(session) = &mut self.state else { return false };

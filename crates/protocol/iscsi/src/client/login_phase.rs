@@ -1,23 +1,36 @@
 //! A connection that is logging in.
 
-use sanwire_buffer::{Frame, Packet, Slices};
+use std::time::Duration;
 
-use super::Failure;
+use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_core::Instant;
+
+use super::{Failure, Stage};
 use crate::datamover::Datamover;
 use crate::login::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
 use crate::receiver::{Destination, Step};
 use crate::text::SEGMENT_MAX_BYTES;
 use crate::wire::{LoginResponse, Opcode};
 
+/// The other end of RDMA is nudged when it has not answered the first request for so long, and again after twice as long each time.
+///
+/// Linux' software iWARP loses a wake-up: it answers the request for a connection, and only then watches the socket for messages. A
+/// login that comes in between stays unread until something else comes. Later, and at the end that has connected, nothing can be lost so:
+/// that one watches before anybody sends.
+const NUDGE_AFTER: Duration = Duration::from_millis(100);
+
 /// A login under way, and its stream.
 pub(super) struct Entering {
     mover: Box<dyn Datamover>,
     login: ClientLogin,
+    /// When the other end is nudged, and how long it has had until then; `None` once it has answered, and where that is of no use.
+    nudge: Option<(Instant, Duration)>,
 }
 
 impl Entering {
-    pub(super) fn new(mover: Box<dyn Datamover>, plan: &LoginPlan<'_>) -> Self {
-        let mut entering = Entering { mover, login: ClientLogin::new(plan) };
+    pub(super) fn new(mover: Box<dyn Datamover>, plan: &LoginPlan<'_>, now: Instant) -> Self {
+        let nudge = mover.reaches_memory().then_some((now + NUDGE_AFTER, NUDGE_AFTER));
+        let mut entering = Entering { mover, login: ClientLogin::new(plan), nudge };
         entering.send();
         entering
     }
@@ -25,6 +38,20 @@ impl Entering {
     /// Why there cannot be a session by this connection, if that is known.
     pub(super) fn trouble(&self) -> Option<Failure> {
         self.mover.trouble().map(|reason| Failure::NoIser { reason })
+    }
+
+    /// When there is something to do, before the login is given up.
+    pub(super) fn timeout(&self, end: Instant) -> Instant {
+        self.nudge.map_or(end, |(at, _)| at.min(end))
+    }
+
+    fn nudge(&mut self, now: Instant) {
+        if let Some((at, after)) = self.nudge
+            && at <= now
+        {
+            self.mover.nudge();
+            self.nudge = Some((now + after * 2, after * 2));
+        }
     }
 
     pub(super) fn spaces(&mut self) -> [&mut [u8]; 2] {
@@ -71,6 +98,7 @@ impl Entering {
                     self.mover.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
                 }
                 Step::Pdu(pdu) => {
+                    self.nudge = None;
                     if pdu.header.opcode() != Some(Opcode::LoginResponse) {
                         return Some(violation("it answered a login request with something else"));
                     }
@@ -82,6 +110,15 @@ impl Entering {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Stage {
+    /// Time has passed: nudges an end that does not answer a login.
+    pub(super) fn nudge(&mut self, now: Instant) {
+        if let Stage::Login(entering) = self {
+            entering.nudge(now);
         }
     }
 }

@@ -297,7 +297,7 @@ impl Client {
         let is_busy = self.tasks.in_transit() > 0;
         let stages = self.connections.iter().map(|known| match &known.stage {
             Stage::Opening => known.since + OPEN_MAX,
-            Stage::Login(_) => known.since + LOGIN_MAX,
+            Stage::Login(entering) => entering.timeout(known.since + LOGIN_MAX),
             Stage::Full(link) => link.timeout(is_busy),
         });
         stages.chain(session).chain(self.look_at).min()
@@ -336,6 +336,7 @@ impl Client {
             .map(|known| known.id)
             .collect();
         late.into_iter().for_each(|id| self.drop_connection(id, Trouble::Silent, now));
+        self.connections.iter_mut().for_each(|known| known.stage.nudge(now));
         let State::Live(session) = &mut self.state else { return };
         for known in &mut self.connections {
             if let Stage::Full(link) = &mut known.stage

@@ -247,7 +247,7 @@ impl Client {
         let plan =
             LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
         known.since = now;
-        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan)));
+        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan, now)));
     }
 
     /// Bytes of a login have arrived.

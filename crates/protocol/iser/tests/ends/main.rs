@@ -6,6 +6,7 @@ mod dissection;
 mod exchange;
 mod hostile_initiator;
 mod hostile_target;
+mod nudge;
 mod odd;
 mod older;
 mod pair;

@@ -253,7 +253,8 @@ impl World {
         World { is_iser: false, ..World::new(config, usize::MAX) }
     }
 
-    fn drain(&mut self) {
+    /// Has the client and the host say what they have to, without moving any of it.
+    pub fn drain(&mut self) {
         self.host.drain(self.now);
         for connection in std::mem::take(&mut self.host.closed) {
             // What was sent before still comes.

@@ -13,18 +13,33 @@ use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin
 pub(crate) static LOGIN_RESULTS: TallyFamily =
     TallyFamily { name: "sanwire_iscsi_logins", help: "How logins have ended", label: "result" };
 
+/// How the stream of an iSER initiator over iWARP begins: "MPA ID Req Frame" (RFC 5044 7.1.1). The first byte of a plain one is its
+/// operation code, 03h or 43h.
+const RDMA_BEGINS_WITH: u8 = b'M';
+
+/// What is spoken at a port: one of them, or both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spoken {
+    pub(crate) plain: bool,
+    /// iSER.
+    pub(crate) rdma: bool,
+}
+
 /// The logins to the targets of a server.
 pub(crate) struct Logins {
     /// The place of the front end for which they are.
     pub(crate) front: u8,
-    /// The connections are RDMA.
-    pub(crate) is_iser: bool,
+    pub(crate) spoken: Spoken,
     pub(crate) targets: Arc<TargetNodes>,
 }
 
 impl LoginService for Logins {
     fn name(&self) -> &'static str {
-        if self.is_iser { "an iSER login" } else { "an iSCSI login" }
+        match self.spoken {
+            Spoken { plain: true, rdma: true } => "an iSCSI or iSER login",
+            Spoken { rdma: true, .. } => "an iSER login",
+            Spoken { .. } => "an iSCSI login",
+        }
     }
 
     fn results(&self) -> &'static TallyFamily {
@@ -37,25 +52,50 @@ impl LoginService for Logins {
 
     fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
         let (address, group_tag) = portal;
-        let portal = Portal { address, group_tag, is_iser: self.is_iser };
-        let peer = peer.ip().to_canonical();
-        let machine = if self.is_iser {
-            ServerLogin::over(sanwire_iser::target(seed), portal, peer, seed, now)
+        let portal = Portal { address, group_tag, is_iser: self.spoken.rdma && !self.spoken.plain };
+        let beginning = Beginning { portal, peer: peer.ip().to_canonical(), seed, at: now };
+        let machine = beginning.machine();
+        let undecided = (self.spoken.plain && self.spoken.rdma).then_some(beginning);
+        Box::new(Login { machine, undecided, front: self.front, targets: Arc::clone(&self.targets) })
+    }
+}
+
+/// What a login begins with.
+struct Beginning {
+    portal: Portal,
+    peer: IpAddr,
+    seed: [u8; 32],
+    at: Instant,
+}
+
+impl Beginning {
+    fn machine(&self) -> ServerLogin {
+        let Beginning { portal, peer, seed, at } = *self;
+        if portal.is_iser {
+            ServerLogin::over(sanwire_iser::target(seed), portal, peer, seed, at)
         } else {
-            ServerLogin::new(portal, peer, seed, now)
-        };
-        Box::new(Login { machine, front: self.front, targets: Arc::clone(&self.targets) })
+            ServerLogin::new(portal, peer, seed, at)
+        }
     }
 }
 
 struct Login {
     machine: ServerLogin,
+    /// As long as nothing has come that tells what it is: until then it is a plain one, which is silent.
+    undecided: Option<Beginning>,
     front: u8,
     targets: Arc<TargetNodes>,
 }
 
 impl LoginPhase for Login {
     fn handle_input(&mut self, bytes: &[u8], now: Instant) {
+        if let Some(first) = bytes.first()
+            && let Some(mut beginning) = self.undecided.take()
+            && *first == RDMA_BEGINS_WITH
+        {
+            beginning.portal.is_iser = true;
+            self.machine = beginning.machine();
+        }
         self.machine.handle_input(bytes, &*self.targets, now);
     }
 

@@ -32,7 +32,7 @@ use sanwire_scsi::reservation::TransportId;
 pub(crate) use sanwire_iscsi::{Authentication, ISCSI_PORT as PORT};
 
 use self::login::Passed;
-pub(crate) use self::login::{LOGIN_RESULTS, Logins};
+pub(crate) use self::login::{LOGIN_RESULTS, Logins, Spoken};
 use self::target_node::iscsi_port;
 use super::{
     Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, LoginStatus, ManageOutcome,

@@ -1,7 +1,12 @@
 //! What initiators are told of them.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use sanwire_iscsi::{Directory, Portal};
 
+use crate::error::StartError;
 use crate::manage::testing::{any_port, config};
 use crate::server::Server;
 
@@ -17,4 +22,66 @@ fn initiators_are_told_of_the_portals_of_targets_and_of_nothing_else_that_listen
     let addresses: Vec<&[String]> = told.iter().map(|(_, addresses)| &addresses[..]).collect();
     assert_eq!(addresses, [[format!("{address},1")]]);
     server.stop().unwrap();
+}
+
+/// A server at a free port of this host, where both are spoken.
+fn both_at_one_port() -> Server {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = config(&["a=ram:1M"]);
+    config.wires = [format!("iscsi:{free}"), format!("iser:{free}")].iter().map(|wire| wire.parse().unwrap()).collect();
+    Server::start(config).unwrap()
+}
+
+#[test]
+fn a_port_of_both_is_told_to_those_of_either_kind() {
+    let server = both_at_one_port();
+    let [plain, rdma] = server.wires() else { panic!("{:?}", server.wires()) };
+    assert_eq!(plain.portal(), rdma.portal());
+    let (address, group_tag) = plain.portal().unwrap();
+    let initiator = "iqn.2026-11.org.sanwire:somebody".parse().unwrap();
+    for is_iser in [false, true] {
+        let told = server.exports.visible(&initiator, address.ip(), &Portal { address, group_tag, is_iser });
+        let addresses: Vec<&[String]> = told.iter().map(|(_, addresses)| &addresses[..]).collect();
+        assert_eq!(addresses, [[format!("{address},1")]]);
+    }
+    server.stop().unwrap();
+}
+
+/// A plain login request is refused with an answer, an RDMA connection is answered before any login: each by the first bytes.
+#[test]
+fn a_port_of_both_sees_by_the_first_bytes_who_comes() {
+    let server = both_at_one_port();
+    let (address, _) = server.wires()[0].portal().unwrap();
+    let mut request = [0; 48];
+    (request[0], request[1]) = (0x43, 0x87);
+    let mut rdma = b"MPA ID Req Frame".to_vec();
+    rdma.extend([0x50, 2, 0, 8, 0, 128, 0, 1, 0x80, 0, 0, 0]);
+    for (said, heard) in [(&request[..], &[0x23][..]), (&rdma, b"MPA ID Rep Frame")] {
+        for cut in [1, said.len()] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            let (first, rest) = said.split_at(cut);
+            stream.write_all(first).unwrap();
+            if !rest.is_empty() {
+                std::thread::sleep(Duration::from_millis(20));
+                stream.write_all(rest).unwrap();
+            }
+            let mut answer = vec![0; heard.len()];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, heard, "{cut}");
+        }
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn ports_are_shared_by_iscsi_and_iser_of_one_group_and_by_nothing_else() {
+    let server = both_at_one_port();
+    let (address, _) = server.wires()[0].portal().unwrap();
+    server.stop().unwrap();
+    for second in [format!("iser:{address},2"), format!("visa-tcp:{address}")] {
+        let mut config = config(&["a=ram:1M"]);
+        config.wires = [format!("iscsi:{address}"), second].iter().map(|wire| wire.parse().unwrap()).collect();
+        assert!(matches!(Server::start(config), Err(StartError::Wire { .. })));
+    }
 }

@@ -141,7 +141,7 @@ impl Host {
             idle_turns: (Instant::ZERO, 0),
         };
         let shards = shards.into_iter().zip(wakers).map(drive).collect();
-        let logins = WIRES.iter().find_map(|wire| server.logins(wire)).ok_or("no wire has logins")?;
+        let logins = WIRES.iter().find_map(|wire| server.logins(&[wire])).ok_or("no wire has logins")?;
         let desk = LoginListener::new(desk);
         let steering = Steering::new(plan.shards, plan.misdirected_per_million);
         let next_at = Some(now);

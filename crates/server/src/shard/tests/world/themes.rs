@@ -313,8 +313,9 @@ fn shards_serve_a_derived_volume_to_some() {
     run_seeds("shards_serve_a_derived_volume_to_some", 300, |seed| {
         renewals(seed, 71, |plan, random| {
             plan.clients = random.range(2..=4) as usize;
-            plan.wire.by_packets = random.range(0..=plan.clients as u64) as usize;
             plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+            // An iSCSI target that is another one is looked for anew, and who may not use it finds none: it would be asked for ever.
+            plan.wire.by_packets = plan.clients;
             if random.chance(300_000) {
                 copies(plan, random);
             }

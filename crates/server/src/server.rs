@@ -2,6 +2,7 @@
 
 mod audit_place;
 mod changes;
+mod counter;
 mod deriving;
 mod grounds;
 mod looking;

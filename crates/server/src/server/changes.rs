@@ -1,10 +1,8 @@
-//! Changes of a running server, and what it has counted.
+//! Changes of a running server.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{Lun, NexusId, Protection};
@@ -13,9 +11,10 @@ use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
 
+use super::counter::Counter;
 use super::{MissingVolume, Server, VolumeOpener, refuse_in_the_clear};
 use crate::config::VolumeConfig;
-use crate::counting::{CommandUnderWay, Counted};
+use crate::counting::Counted;
 use crate::error::StartError;
 use crate::front::NexusSelection;
 use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
@@ -27,9 +26,6 @@ use crate::pools::Pools;
 use crate::removal::Removal;
 use crate::revisions::Collection;
 use crate::volumes::{OpenVolume, put_among, remember_length};
-
-/// How long shards may take to tell what they have counted.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Server {
     /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go, unless they are
@@ -365,7 +361,7 @@ impl Server {
 
     /// Who asks the shards for what they have counted.
     pub(crate) fn counter(&self) -> Counter {
-        Counter(self.mailboxes())
+        Counter::of(self.mailboxes())
     }
 
     pub(crate) fn mailboxes(&self) -> Arc<[Mailbox]> {
@@ -376,29 +372,5 @@ impl Server {
         #[cfg(test)]
         crate::visits::count(self.shards.len());
         self.shards.iter().for_each(|shard| shard.send(mail()));
-    }
-}
-
-/// The way to what the shards have counted.
-pub(crate) struct Counter(Arc<[Mailbox]>);
-
-impl Counter {
-    /// What the shards have counted; a shard that does not answer is left out.
-    pub(crate) fn count(&self) -> Vec<Counted> {
-        self.ask(ShardMessage::Count)
-    }
-
-    /// The commands for the volume in this slot that have been under way for longest, so many of each shard at the most.
-    pub(crate) fn commands(&self, slot: u16, max: usize) -> Vec<CommandUnderWay> {
-        self.ask(|answer| ShardMessage::Commands(slot, max, answer)).into_iter().flatten().collect()
-    }
-
-    fn ask<T>(&self, question: impl Fn(mpsc::Sender<T>) -> ShardMessage) -> Vec<T> {
-        let (sender, counted) = mpsc::channel();
-        self.0.iter().for_each(|shard| shard.send(question(sender.clone())));
-        drop(sender);
-        let end = Instant::now() + COUNT_TIMEOUT;
-        let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
-        std::iter::from_fn(next).take(self.0.len()).collect()
     }
 }

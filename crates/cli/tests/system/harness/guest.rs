@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Process, World, is_installed, run, run_ok, skip};
+use super::{Process, World, is_installed, run, skip};
 
 /// A build needs some minutes, and may wait for another one.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -24,15 +24,6 @@ pub struct GuestLink {
     pub server: &'static str,
     /// The guest's address.
     pub guest: &'static str,
-}
-
-impl GuestLink {
-    /// Takes the server's end of it down, or up again.
-    pub fn set(&self, world: &World, state: &str) {
-        let mut ip = world.on_server("ip");
-        ip.args(["link", "set", self.interface, state]);
-        run_ok(ip, ANSWER_TIMEOUT);
-    }
 }
 
 /// The links of a guest: `eth0` and `eth1` there.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::derived::DerivedPlan;
 use crate::disk::DiskPlan;
+use crate::random::Random;
 
 /// What goes wrong at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +86,12 @@ pub struct Plan<P, F> {
 }
 
 impl<P, F> Plan<P, F> {
+    /// Has several clients, some of which may not use what is served, or only read there.
+    pub fn derive_for_some(&mut self, random: &mut Random) {
+        self.clients = random.range(2..=4) as usize;
+        self.derived = Some(DerivedPlan::for_some(self.clients, random));
+    }
+
     /// One client at a server that has so much memory, and no faults.
     #[must_use]
     pub fn with_wire(wire: P, memory_bytes: usize, blocks_max: u64) -> Self {

@@ -7,6 +7,7 @@ use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
 use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
+use sanwire_sim::world::Outcome;
 
 /// A slow disk that fails now and then.
 fn bad_disk(plan: &mut Plan, random: &mut Random) {
@@ -117,21 +118,25 @@ fn iscsi_power_failure() {
     });
 }
 
+/// With a disk that fails, perhaps cuts, and a server that is killed, shut down, or loses its power.
+fn live_through_everything(mut plan: Plan, random: &mut Random, seed: u64) -> Outcome<()> {
+    bad_disk(&mut plan, random);
+    if random.chance(500_000) {
+        cuts(&mut plan, random);
+    }
+    let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+    kills(&mut plan, random, fault);
+    World::live(plan, seed).map(drop)
+}
+
 /// Some may not use what is served, and some may only read there: nothing comes of what they write.
 #[test]
 fn iscsi_derived_for_some() {
     run_seeds("iscsi_derived_for_some", 200, |seed| {
         let random = &mut plan_random(30, seed);
         let mut plan = Plan::any(random);
-        plan.clients = random.range(2..=4) as usize;
-        plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
-        bad_disk(&mut plan, random);
-        if random.chance(500_000) {
-            cuts(&mut plan, random);
-        }
-        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
-        kills(&mut plan, random, fault);
-        World::live(plan, seed).map(drop)
+        plan.derive_for_some(random);
+        live_through_everything(plan, random, seed)
     });
 }
 
@@ -142,13 +147,7 @@ fn iscsi_derived() {
         let random = &mut plan_random(29, seed);
         let mut plan = Plan::any(random);
         plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
-        bad_disk(&mut plan, random);
-        if random.chance(500_000) {
-            cuts(&mut plan, random);
-        }
-        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
-        kills(&mut plan, random, fault);
-        World::live(plan, seed).map(drop)
+        live_through_everything(plan, random, seed)
     });
 }
 

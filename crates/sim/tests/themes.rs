@@ -63,8 +63,7 @@ fn derived_for_some() {
     run_seeds("derived_for_some", 200, |seed| {
         let random = &mut plan_random(14, seed);
         let mut plan = Plan::any(random);
-        plan.clients = random.range(2..=4) as usize;
-        plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+        plan.derive_for_some(random);
         bad_disk(&mut plan, random);
         bad_link(&mut plan, random);
         if random.chance(500_000) {

@@ -110,7 +110,7 @@ fn show_packets(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     output::narrow_table(head, &rows)
 }
 
-/// How the data of sessions by RDMA has come; nothing when there is none.
+/// A table of how data was transferred by RDMA, a row for each connection; empty when no connection uses RDMA.
 fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     let row = |connection: &ConnectionStatistics| {
         let data = connection.data?;

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 
 use author::{Author, LOCALS, PARTS};
 
-/// Enough for what does not run for ever.
+/// Enough for every generated program that ends; endless loops use it up.
 const FUEL: u64 = 3_000;
 
 /// The instances of a module whose calls are decoded, and interpreted; `None` if they are not decoded.
@@ -185,7 +185,8 @@ fn what_ends_a_program_ends_it_in_the_same_way() {
     }
 }
 
-/// What wasmi knows when it compiles, and what it does otherwise than by operations on values, is left to it.
+/// These are interpreted: constants that wasmi folds when it compiles, which changes the fuel, recursion, memory that grows, tables, and
+/// variables that another function of the program sets.
 #[test]
 fn what_could_differ_is_not_decoded() {
     let parts = "(func $f (call $f)) (table 1 funcref) (global $sixteen i32 (i32.const 16))";

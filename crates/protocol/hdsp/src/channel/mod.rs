@@ -178,8 +178,8 @@ impl Channel {
         self.control(Class::KeepAlive, Live::KeepAlive(number).write());
     }
 
-    /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told. `vacancy`: where the data of an
-    /// encrypted one belongs, whoever has sent it, if nothing has come there.
+    /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told. `vacancy` gives the
+    /// memory for the data of an encrypted one, from its header, which is not authentic yet; `None` where data has come already.
     pub(crate) fn open<'a, 'v>(
         &mut self,
         packet: &'a [u8],

@@ -21,7 +21,7 @@ pub(super) const SAID_SPAN: u16 = 1 << 14;
 struct Given {
     id: CommandId,
     order: Order,
-    /// No data has come to what is behind this.
+    /// The end of the received data that lies farthest behind: nothing has been received beyond this offset, in bytes.
     data_end: usize,
     /// Bytes of the answer that are here, and how many there are.
     received: usize,

@@ -312,10 +312,11 @@ fn shards_serve_a_derived_volume_that_is_revoked_and_made_again() {
 fn shards_serve_a_derived_volume_to_some() {
     run_seeds("shards_serve_a_derived_volume_to_some", 300, |seed| {
         renewals(seed, 71, |plan, random| {
-            plan.clients = random.range(2..=4) as usize;
-            plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
-            // An iSCSI target that is another one is looked for anew, and who may not use it finds none: it would be asked for ever.
-            plan.wire.by_packets = plan.clients;
+            plan.derive_for_some(random);
+            // Who may not use an iSCSI target does not find it again when it is made anew, and looks for it as long as it may: for ever here.
+            let has_outsiders = plan.derived.is_some_and(|derived| derived.outsiders > 0);
+            let by_packets = random.range(0..=plan.clients as u64) as usize;
+            plan.wire.by_packets = if has_outsiders { plan.clients } else { by_packets };
             if random.chance(300_000) {
                 copies(plan, random);
             }

@@ -11,14 +11,19 @@ use super::values::Values;
 /// Calls within calls, of which the interpreter allows more.
 const CALLS_MAX: usize = 8;
 
+/// Local variables of what is called, which are zeroed by an operation each at each call, and cost no fuel.
+const CALLED_LOCALS_MAX: usize = 32;
+
 impl Decoder<'_> {
     pub(super) fn call(&mut self, number: u32) -> Option<()> {
         let outline = self.outline;
         let (body, signature) = outline.function(number).filter(|_| self.callers.len() < CALLS_MAX)?;
+        self.count_bytes(body)?;
         let first_local = self.values.settle(signature.parameters, &mut self.code)?;
         self.values.truncate(self.values.height() - signature.parameters);
         let own_locals = first_local + signature.parameters;
-        let behind = own_locals + locals(body)?;
+        let zeroed = locals(body).filter(|locals| *locals <= CALLED_LOCALS_MAX)?;
+        let behind = own_locals + zeroed;
         let zero = self.code.constant(0)?;
         for slot in own_locals..behind {
             self.code.push(Operation::new(Code::Copy, u8::try_from(slot).ok()?, zero, 0))?;

@@ -12,8 +12,8 @@ use super::operators::{self, Access, Kind};
 use super::outline::{Outline, Signature};
 use super::values::{Operand, Values};
 
-/// Operators that are read for a function and all that it calls.
-const OPERATORS_MAX: usize = 1 << 16;
+/// Bytes that are read of a function and all that it calls, as often as it calls it: an operator may be one byte, or a table of many.
+const BYTES_MAX: usize = 1 << 16;
 
 /// A function that is being decoded.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Decoder<'m> {
     pub(super) callers: Vec<Caller>,
     /// The most slots that are used at once.
     pub(super) used_slots: usize,
-    operators_left: usize,
+    bytes_left: usize,
 }
 
 /// Decodes a function that has one result.
@@ -46,7 +46,7 @@ pub(super) fn decode(number: u32, outline: &Outline<'_>) -> Option<Function> {
         first_local: 0,
         callers: vec![],
         used_slots: 0,
-        operators_left: OPERATORS_MAX,
+        bytes_left: BYTES_MAX.checked_sub(body.range().len())?,
     };
     decoder.body(body)?;
     decoder.code.finish(decoder.used_slots, parameters, locals)
@@ -63,11 +63,16 @@ pub(super) fn locals(body: &FunctionBody<'_>) -> Option<usize> {
 }
 
 impl Decoder<'_> {
+    /// A function is read (again), with its local variables. `None` when that is too much.
+    pub(super) fn count_bytes(&mut self, body: &FunctionBody<'_>) -> Option<()> {
+        self.bytes_left = self.bytes_left.checked_sub(body.range().len())?;
+        Some(())
+    }
+
     /// Reads a function, for which all is ready.
     pub(super) fn body(&mut self, body: &FunctionBody<'_>) -> Option<()> {
         let mut operators = body.get_operators_reader().ok()?;
         while !operators.eof() {
-            self.operators_left = self.operators_left.checked_sub(1)?;
             self.operator(&operators.read().ok()?)?;
         }
         self.used_slots = self.used_slots.max(self.values.used_slots());

@@ -213,6 +213,28 @@ fn what_could_differ_is_not_decoded() {
     assert_eq!(returned[..2], [Ok(1), Ok(2)], "the memory is that of both");
 }
 
+/// What is called is read again for each call, and its local variables are zeroed: neither shows in its fuel.
+#[test]
+fn calls_of_what_is_long_to_read_or_to_begin_are_not_decoded() {
+    let value = "(i32.load (i32.const 0))";
+    let table = |targets| format!("(func $f (return) (block (br_table {} (i32.const 0))))", "0 ".repeat(targets));
+    let locals = |count| format!("(func $f (local {}))", "i64 ".repeat(count));
+    for (parts, calls, is_decoded) in [
+        (table(1_000), 50, true),
+        (table(1_000), 100, false),
+        (table(60_000), 1, true),
+        (table(60_000), 2, false),
+        (locals(32), 10, true),
+        (locals(33), 1, false),
+    ] {
+        let module = module(FIELDS, &format!("{} {value}", "(call $f)".repeat(calls)), &parts);
+        assert_eq!(both(&module).is_some(), is_decoded, "{calls} calls, {}", parts.len());
+        if is_decoded {
+            run_both(&module, "calls");
+        }
+    }
+}
+
 /// What is too much is left to the interpreter, soon.
 #[test]
 fn functions_that_are_no_small_filters_are_not_decoded() {

@@ -5,6 +5,7 @@ use sanwire_scsi::{Reply, Sense, SenseKey, Status, length_field};
 
 use super::command_window::Held;
 use super::commands::{Command, Phase};
+use super::connection::Connection;
 use super::input::Place;
 use super::session::{Rejection, Session};
 use super::shared::Shared;
@@ -28,11 +29,12 @@ impl Session {
         }
     }
 
-    /// Whether memory is held that only goes home when more data comes.
+    /// Whether memory is held that only goes home when more data comes: also what RDMA still reads into for commands that are over.
     pub(super) fn holds_memory(&self) -> bool {
         let gathers = |command: &Command| matches!(&command.phase, Phase::Gathering(gathering) if gathering.frame.is_some() || gathering.is_lent);
         let is_held = |held: &Held| matches!(held, Held::Request(_, pdu) if pdu.data.is_some());
-        self.order.held().any(is_held) || self.commands.iter().any(gathers)
+        let reads_on = |own: &Connection| own.mover.reaches_memory() && own.mover.awaited_bytes() > 0;
+        self.order.held().any(is_held) || self.commands.iter().any(gathers) || self.connections.iter().any(reads_on)
     }
 
     /// Where the data of a Data-Out goes: straight into its command's frame.

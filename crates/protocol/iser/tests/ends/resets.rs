@@ -59,6 +59,20 @@ fn a_reset_waits_for_what_is_being_read_on_another_connection() {
     }
 }
 
+/// What is read is behind what wants memory, and the memory comes back by it: neither waits for the other.
+#[test]
+fn a_connection_does_not_wait_for_the_memory_that_its_own_reads_hold() {
+    let (mut host, now, [mut first, mut second]) = reset_while_reading(5);
+    let others: Vec<_> = std::iter::from_fn(|| host.memory.frame(4096)).collect();
+    first.order(message(opened(None, None), of_blocks(2, 1, false).write(), &[9; 512]));
+    first.send(&mut host, now);
+    first.pass(&mut host, now);
+    second.pass(&mut host, now);
+    assert!(is_complete(&mut second), "the reads are over");
+    drop(others);
+    assert_eq!(host.memory.free_bytes(), MEMORY_BYTES);
+}
+
 #[test]
 fn a_reset_does_not_wait_for_a_connection_that_is_gone() {
     let (mut host, now, [_, mut second]) = reset_while_reading(5);

@@ -1,6 +1,7 @@
 //! An array that a host has attached, where there is no server: what is done with its copies while it is in use.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ use super::{
 /// How often is looked whether what goes on has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+const BEING_DETACHED: &str = "being detached";
+
 /// Who is asked about an attached array: for what a server does with the copies of a volume, and for its jobs. Clones are the same one.
 #[derive(Clone)]
 pub struct AttachedArray(Arc<Attached>);
@@ -32,8 +35,8 @@ struct Attached {
     busy: Busy,
     /// Of these, each that waits for what takes long has one.
     waiters: Arc<()>,
-    /// When it is set, nothing is begun any more.
-    end: Mutex<Option<Hold>>,
+    /// It is being detached: nothing is begun any more.
+    is_ending: AtomicBool,
 }
 
 /// What was asked for, and may take long.
@@ -64,7 +67,7 @@ impl AttachedArray {
             jobs: Arc::default(),
             busy: Busy::default(),
             waiters: Arc::default(),
-            end: Mutex::default(),
+            is_ending: AtomicBool::new(false),
         }))
     }
 
@@ -92,23 +95,15 @@ impl AttachedArray {
     /// Has what goes on end soon, and nothing begin any more; that is waited for so long at the most.
     pub fn end(&self, patience: Duration) {
         let give_up_at = Instant::now() + patience;
-        loop {
-            match self.0.busy.hold(&self.0.name, "being detached") {
-                Ok(hold) => {
-                    *self.0.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
-                    return;
-                }
-                Err(_) if Instant::now() >= give_up_at => return,
-                Err(_) => {
-                    // Again and again: what was about to begin has not heard it.
-                    let store = self.0.store.upgrade();
-                    if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
-                        copies.stop();
-                    }
-                    drop(store);
-                    thread::sleep(LOOK_INTERVAL);
-                }
+        self.0.is_ending.store(true, Ordering::SeqCst);
+        while self.0.busy.hold(&self.0.name, BEING_DETACHED).is_err() && Instant::now() < give_up_at {
+            // Again and again: what was about to begin has not heard it.
+            let store = self.0.store.upgrade();
+            if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
+                copies.stop();
             }
+            drop(store);
+            thread::sleep(LOOK_INTERVAL);
         }
     }
 
@@ -209,8 +204,10 @@ impl AttachedArray {
             return Err(ManageError::NoVolume(name.to_owned()));
         }
         let hold = self.0.busy.hold(name, what)?;
-        let gone = || ManageError::Busy { name: name.to_owned(), what: "being detached" };
-        Ok((hold, self.0.store.upgrade().ok_or_else(gone)?))
+        // Asked behind the hold, which the end of the attachment waits for.
+        let store = if self.0.is_ending.load(Ordering::SeqCst) { None } else { self.0.store.upgrade() };
+        let gone = || ManageError::Busy { name: name.to_owned(), what: BEING_DETACHED };
+        Ok((hold, store.ok_or_else(gone)?))
     }
 }
 

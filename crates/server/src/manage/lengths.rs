@@ -47,8 +47,8 @@ impl Manager {
         let may_grow = |volume: &VolumeConfig| matches!(own_place(&volume.spec), Place::Elsewhere(_));
         for (name, _) in volumes.iter().filter(|(_, volume)| may_grow(volume)) {
             let Some((_, unit)) = target.units().find_named(name) else { continue };
-            // Whoever just makes it longer tells of that.
-            if busy.hold(name, "being looked at").is_err() {
+            // Whoever makes it longer tells of that. That its copies are compared, which may take hours, keeps nobody from being told.
+            if busy.hold_for_snapshot(name, "being looked at").is_err() {
                 continue;
             }
             let after_bytes = unit.store().geometry().length_bytes;
@@ -170,10 +170,17 @@ mod tests {
         assert!(matches!(&grown[..], [Grown { before_bytes: 0x10_0000, after_bytes: 0x20_0000, .. }]), "{grown:?}");
         manager.tell_grown(grown);
         assert_eq!((told(&manager), manager.grown().len()), (1, 0));
+        // While its copies are compared.
+        LENGTH_BYTES.store(3 << 20, Ordering::Relaxed);
+        let compared = manager.busy.hold_compared("a").unwrap();
+        let grown = manager.grown();
+        drop(compared);
+        manager.tell_grown(grown);
+        assert_eq!((told(&manager), manager.grown().len()), (2, 0));
         // By a request.
         LENGTH_BYTES.store(4 << 20, Ordering::Relaxed);
-        manager.resized("a", Resized::by_itself(2 << 20, 4 << 20)).unwrap();
-        assert_eq!((told(&manager), manager.grown().len()), (2, 0));
+        manager.resized("a", Resized::by_itself(3 << 20, 4 << 20)).unwrap();
+        assert_eq!((told(&manager), manager.grown().len()), (3, 0));
         manager.into_target().stop().unwrap();
     }
 }

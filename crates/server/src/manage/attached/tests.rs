@@ -143,3 +143,15 @@ fn an_array_that_is_detached_is_let_go_whatever_went_on() {
     let (code, reason) = refused(array.handle(&BY, scrub()));
     assert!(code == "volume-busy" && reason.contains("being detached"), "{code}: {reason}");
 }
+
+/// A new member that does not answer may keep it for longer than anybody waits.
+#[test]
+fn nothing_is_begun_when_an_array_was_to_be_detached_and_that_was_not_waited_for() {
+    let store = store();
+    let array = AttachedArray::new("data".to_owned(), &store, false);
+    let hold = array.0.busy.hold("data", "being given another member").unwrap();
+    array.end(Duration::ZERO);
+    drop(hold);
+    let (code, reason) = refused(array.handle(&BY, scrub()));
+    assert!(code == "volume-busy" && reason.contains("being detached"), "{code}: {reason}");
+}

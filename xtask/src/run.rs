@@ -28,6 +28,12 @@ const LONG_TIMES: &str = "20";
 /// whole workspace, whose crates are built already with the features that all of them together want.
 const GUEST_TESTS: [&str; 8] =
     ["test", "--workspace", "--test", "system", "--", "--ignored", "--test-threads=2", "guest::"];
+/// The system tests, which mostly wait for clocks that they do not own.
+const SYSTEM_TESTS: [&str; 5] = ["test", "--workspace", "--no-fail-fast", "--test", "system"];
+/// All others, which mostly compute. Cargo has no way to leave one out: these are the names that do not begin with "sy".
+const OTHER_TESTS: [&str; 9] =
+    ["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--test", "[!s]*", "--test", "s[!y]*"];
+const DOCUMENTED_EXAMPLES: [&str; 4] = ["test", "--workspace", "--no-fail-fast", "--doc"];
 /// The tests that the clock judges, one at a time and with nothing beside them.
 const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
@@ -63,8 +69,8 @@ const FUZZ_SECONDS: &str = "60";
 struct Step {
     name: String,
     command: Command,
-    /// Runs beside this step, one after the other. What they print follows when this step has ended.
-    beside: Vec<Step>,
+    /// Rows of steps that run beside this one, the steps of each one after the other. What they print follows when this step has ended.
+    beside: Vec<Vec<Step>>,
 }
 
 /// What a step came to.
@@ -119,13 +125,16 @@ fn take(mut step: Step, root: &Path, total: &mut Total) -> Result<(), String> {
     println!("== {}", step.name);
     let beside = step.beside;
     thread::scope(|scope| {
-        let beside = scope.spawn(|| beside.into_iter().map(|step| keep(step, root)).collect::<Vec<_>>());
+        let keep_all = |row: Vec<Step>| row.into_iter().map(|step| keep(step, root)).collect::<Vec<_>>();
+        let beside: Vec<_> = beside.into_iter().map(|row| scope.spawn(move || keep_all(row))).collect();
         let outcome = run(step.command.current_dir(root), io::stdout(), io::stderr());
         total.add(step.name, outcome.map_err(|error| error.to_string()))?;
-        for (name, outcome, printed) in beside.join().map_err(|_| "a thread beside a step panicked")? {
-            println!("== {name}");
-            io::stdout().write_all(&printed).map_err(|error| error.to_string())?;
-            total.add(name, outcome)?;
+        for row in beside {
+            for (name, outcome, printed) in row.join().map_err(|_| "a thread beside a step panicked")? {
+                println!("== {name}");
+                io::stdout().write_all(&printed).map_err(|error| error.to_string())?;
+                total.add(name, outcome)?;
+            }
         }
         Ok(())
     })
@@ -151,13 +160,14 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
     }
     // Then what runs side by side need not wait for the compiler.
     steps.push(step("build of the tests", &["test", "--workspace", "--no-run", "--quiet"]));
-    let mut tests = step("tests", &["test", "--workspace", "--no-fail-fast"]);
+    let mut system = step("system tests", &SYSTEM_TESTS);
+    system.beside.push(vec![step("other tests", &OTHER_TESTS), step("documented examples", &DOCUMENTED_EXAMPLES)]);
+    let mut guest = vec![step("tests with the Linux guest", &GUEST_TESTS)];
     if is_root() {
-        tests.beside.push(of_command("Linux guest", guest_build(root)));
+        guest.insert(0, of_command("Linux guest", guest_build(root)));
     }
-    // The other tests mostly wait, for clocks that they do not own.
-    tests.beside.push(step("tests with the Linux guest", &GUEST_TESTS));
-    steps.push(tests);
+    system.beside.push(guest);
+    steps.push(system);
     if is_installed("deny") {
         steps.push(step("licences", &["deny", "check", "licenses", "bans", "sources"]));
     } else {
@@ -179,7 +189,7 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
 fn lengthen(steps: &mut [Step]) {
     for step in steps {
         step.command.env("SANWIRE_TIMES", LONG_TIMES);
-        lengthen(&mut step.beside);
+        step.beside.iter_mut().for_each(|row| lengthen(row));
     }
 }
 
@@ -295,8 +305,22 @@ mod tests {
     fn the_long_form_is_also_for_the_tests_with_the_guest() {
         let mut steps = steps(Path::new("."), Length::Short);
         lengthen(&mut steps);
-        let guest = steps.iter().flat_map(|step| &step.beside).find(|step| step.command.get_args().eq(GUEST_TESTS));
+        let mut beside = steps.iter().flat_map(|step| &step.beside).flatten();
+        let guest = beside.find(|step| step.command.get_args().eq(GUEST_TESTS));
         let mut variables = guest.expect("the step").command.get_envs();
         assert!(variables.any(|(name, value)| name == "SANWIRE_TIMES" && value == Some(LONG_TIMES.as_ref())));
+    }
+    #[test]
+    fn of_all_tests_only_the_system_tests_are_left_out_of_the_others() {
+        let mut said = cargo();
+        said.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]);
+        let said = said.current_dir(crate::root()).output().expect("cargo runs");
+        let said: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        let packages = said["packages"].as_array().expect("packages");
+        let targets = packages.iter().flat_map(|package| package["targets"].as_array().expect("targets"));
+        let tests = targets.filter(|target| target["kind"][0] == "test");
+        let names: Vec<&str> = tests.map(|target| target["name"].as_str().expect("a name")).collect();
+        let left_out: Vec<&str> = names.iter().copied().filter(|name| name.starts_with("sy")).collect();
+        assert!(names.len() > 50 && left_out == ["system"], "{left_out:?} of {names:?}");
     }
 }

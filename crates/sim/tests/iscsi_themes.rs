@@ -118,14 +118,19 @@ fn iscsi_power_failure() {
     });
 }
 
-/// With a disk that fails, perhaps cuts, and a server that is killed, shut down, or loses its power.
-fn live_through_everything(mut plan: Plan, random: &mut Random, seed: u64) -> Outcome<()> {
-    bad_disk(&mut plan, random);
+/// Perhaps cuts, and a server that is killed, shut down, or loses its power.
+fn everything(plan: &mut Plan, random: &mut Random) {
     if random.chance(500_000) {
-        cuts(&mut plan, random);
+        cuts(plan, random);
     }
     let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
-    kills(&mut plan, random, fault);
+    kills(plan, random, fault);
+}
+
+/// The same, with a disk that fails.
+fn live_through_everything(mut plan: Plan, random: &mut Random, seed: u64) -> Outcome<()> {
+    bad_disk(&mut plan, random);
+    everything(&mut plan, random);
     World::live(plan, seed).map(drop)
 }
 
@@ -229,6 +234,24 @@ fn iser_restart() {
     iser("iser_restart", 400, 225, |plan, random| {
         let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
         kills(plan, random, fault);
+    });
+}
+
+/// Some may not use what is served, and some may only read there: nothing comes of what they write, though its data is in their memory.
+#[test]
+fn iser_derived_for_some() {
+    iser("iser_derived_for_some", 200, 230, |plan, random| {
+        plan.derive_for_some(random);
+        everything(plan, random);
+    });
+}
+
+/// What is served is a part of the disk, in several places of it.
+#[test]
+fn iser_derived() {
+    iser("iser_derived", 200, 229, |plan, random| {
+        plan.derived = Some(DerivedPlan::of(random.range(1..=6)));
+        everything(plan, random);
     });
 }
 

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 
 /// Where the volumes of this server are on each of its wires; AoE is asked for by numbers, and guards nothing.
-fn urls(world: &World, volume: &str) -> [(&'static str, String); 6] {
+fn urls(world: &World, volume: &str) -> [(&'static str, String); 7] {
     let interface = world.interface();
     [
         ("hs+eth", format!("hs+eth://{interface}/box/{volume}")),
@@ -31,14 +31,16 @@ fn urls(world: &World, volume: &str) -> [(&'static str, String); 6] {
         ("visa", format!("visa://{SERVER_ADDRESS}/{volume}")),
         ("visa+tcp", format!("visa+tcp://{SERVER_ADDRESS}/{volume}")),
         ("iscsi", format!("iscsi://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0")),
+        ("iser", format!("iser://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0")),
     ]
 }
 
 /// Serves volumes on all of these wires to everybody.
 fn serve(world: &World, volumes: &[&str], options: &[&str]) -> Server {
     let (hdsp, visa) = (format!("hdsp:{}", world.interface()), format!("visa:{SERVER_ADDRESS}"));
-    let iscsi = format!("iscsi:{SERVER_ADDRESS}");
-    let wires = ["--wire", &hdsp, "--wire", &visa, "--wire", &iscsi, "--allow", "any"];
+    // Of one port.
+    let (iscsi, iser) = (format!("iscsi:{SERVER_ADDRESS}"), format!("iser:{SERVER_ADDRESS}"));
+    let wires = ["--wire", &hdsp, "--wire", &visa, "--wire", &iscsi, "--wire", &iser, "--allow", "any"];
     Server::start_with(world, volumes, &[&wires[..], options].concat())
 }
 

@@ -24,9 +24,9 @@ pub(super) fn server(scratch: &Scratch, port: u16) -> Server {
 
 /// A client that reads and writes a volume until it gets an error, and is known to have begun; `sanwire` makes its command.
 fn load(scratch: &Scratch, sanwire: impl FnOnce(&[&str]) -> Command, url: &str, name: &str) -> Process {
-    // Nobody waits for a server that says itself that it has the volume no more. By iSCSI nobody says it of a target that is gone: its user
-    // waits for as long as the server may be away.
-    let wait = if url.starts_with("iscsi:") { "5" } else { "3600" };
+    // Nobody waits for a server that says itself that it has the volume no more. By iSCSI and iSER nobody says it of a target that is
+    // gone: its user waits for as long as the server may be away.
+    let wait = if url.starts_with("iscsi:") || url.starts_with("iser:") { "5" } else { "3600" };
     let bench =
         sanwire(&["bench", url, "--overwrite", "--reads", "50", "--depth", "16", "--time", "3600", "--wait", wait]);
     let bench = Process::spawn("bench", bench, scratch.path(&format!("{name}.log")));
@@ -94,18 +94,20 @@ fn expect_ends(scratch: &Scratch, sanwire: impl Fn(&[&str]) -> Command, (wire, u
 }
 
 #[test]
-fn what_is_revoked_or_over_ends_by_visa_and_iscsi() {
+fn what_is_revoked_or_over_ends_by_visa_iscsi_and_iser() {
     let scratch = Scratch::new();
     let disk = format!("disk=file:{},size=16M", scratch.text("disk.img"));
     let (visa, iscsi) = (port(), port());
-    let wires = [format!("visa:127.0.0.1:{visa}"), format!("iscsi:127.0.0.1:{iscsi}")];
+    let [of_visa, of_iscsi, of_iser] =
+        [("visa", visa), ("iscsi", iscsi), ("iser", iscsi)].map(|(wire, port)| format!("{wire}:127.0.0.1:{port}"));
     let options = ["--control".to_owned(), scratch.text("c.sock")];
-    let mut server = Server::start_on(&scratch, &[&wires[0], &wires[1]], &[&disk], &options);
+    let mut server = Server::start_on(&scratch, &[&of_visa, &of_iscsi, &of_iser], &[&disk], &options);
     let client = Client::new(&scratch, "client");
     for (wire, url) in [
         ("visa", format!("visa://127.0.0.1:{visa}/cam")),
         ("visa+tcp", format!("visa+tcp://127.0.0.1:{visa}/cam")),
         ("iscsi", format!("iscsi://127.0.0.1:{iscsi}/{AUTHORITY}:cam/0")),
+        ("iser", format!("iser://127.0.0.1:{iscsi}/{AUTHORITY}:cam/0")),
     ] {
         expect_ends(&scratch, |arguments| client.command(arguments), (wire, &url));
     }

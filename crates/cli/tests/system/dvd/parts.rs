@@ -73,7 +73,8 @@ fn each_of_two_keys_has_its_own_part_of_one_disk_on_each_wire_that_knows_keys() 
     let write = |who: &str, url: &str| {
         run(world.sanwire_of(who, &["cp", "--overwrite", &image.display().to_string(), url]), TIMEOUT)
     };
-    for (number, (wire, _)) in (0..).zip(urls(&world, "disk")).filter(|(_, (wire, _))| *wire != "iscsi") {
+    let knows_keys = |wire: &str| !matches!(wire, "iscsi" | "iser");
+    for (number, (wire, _)) in (0..).zip(urls(&world, "disk")).filter(|(_, (wire, _))| knows_keys(wire)) {
         for (at, who, other, volume) in [(2 * MIB, "alice", "bob", "alices"), (3 * MIB, "bob", "alice", "bobs")] {
             let (_, url) = urls(&world, volume).into_iter().find(|(found, _)| *found == wire).expect("its URL");
             let content = pattern(number * 2 + (at / MIB) as u64, MIB);

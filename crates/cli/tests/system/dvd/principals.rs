@@ -6,6 +6,7 @@ use super::{TIMEOUT, dvd_ok, serve, urls};
 use crate::harness::{AUTHORITY, CLIENT_ADDRESS, Initiator, SERVER_ADDRESS, World, run, run_ok};
 
 const HOST: &str = "iqn.2026-11.org.example:host";
+const OTHER_HOST: &str = "iqn.2026-11.org.example:other";
 
 /// The class and detail of a login that is not allowed (RFC 7143 11.13.5).
 const FORBIDDEN: [u8; 2] = [2, 2];
@@ -24,7 +25,7 @@ fn who_is_no_principal_finds_nothing_on_any_wire() {
     let volumes = ["disk=ram:16M", &cam, "part=dvd:cam,principal=any", "open=dvd:disk,principal=any"];
     let mut server = serve(&world, &volumes, &["--control", &control]);
     for volume in ["cam", "part"] {
-        for (wire, url) in urls(&world, volume).into_iter().filter(|(wire, _)| *wire != "iscsi") {
+        for (wire, url) in urls(&world, volume).into_iter().filter(|(wire, _)| !matches!(*wire, "iscsi" | "iser")) {
             let server = url.strip_suffix(&format!("/{volume}")).expect("a server");
             let listed = |who: &str| run_ok(world.sanwire_of(who, &["ls", server]), TIMEOUT);
             let told = run_ok(world.sanwire_of("alice", &["info", &url]), TIMEOUT);
@@ -38,12 +39,19 @@ fn who_is_no_principal_finds_nothing_on_any_wire() {
         let portal = format!("{SERVER_ADDRESS}:3260");
         let target = format!("{AUTHORITY}:{volume}");
         let log_in = |name: &str| world.as_client(|| Initiator::log_in(&portal, name, &target, 1));
-        assert_eq!(log_in("iqn.2026-11.org.example:other").err(), Some(FORBIDDEN), "{volume}");
+        assert_eq!(log_in(OTHER_HOST).err(), Some(FORBIDDEN), "{volume}");
         let mut session = log_in(HOST).expect("a session");
         let capacity = world.as_client(|| session.good(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[], 8));
         assert_eq!(capacity, [0, 0, 7, 255, 0, 0, 2, 0], "{volume}: 2048 blocks");
-        let discovered = run_ok(world.sanwire_of("bob", &["ls", &format!("iscsi://{SERVER_ADDRESS}")]), TIMEOUT);
-        assert!(!discovered.contains(&target) && discovered.contains(&format!("{AUTHORITY}:open")), "{discovered}");
+        let url = format!("iser://{SERVER_ADDRESS}/{target}/0");
+        for (name, is_let_in) in [(HOST, true), (OTHER_HOST, false)] {
+            let told = run(world.sanwire(&["info", &url, "--initiator-name", name]), TIMEOUT);
+            assert_eq!(told.code == Some(0), is_let_in, "{name} at {url}: {}{}", told.stdout, told.stderr);
+        }
+        for scheme in ["iscsi", "iser"] {
+            let found = run_ok(world.sanwire_of("bob", &["ls", &format!("{scheme}://{SERVER_ADDRESS}")]), TIMEOUT);
+            assert!(!found.contains(&target) && found.contains(&format!("{AUTHORITY}:open")), "{scheme}: {found}");
+        }
     }
     assert!(server.stop().success(), "{}", server.log());
 }

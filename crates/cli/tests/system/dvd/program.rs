@@ -87,7 +87,9 @@ fn a_program_is_told_who_asks_on_every_wire() {
         assert!(write("alice", url(wire)), "{wire}: she has written last, or nobody has");
         assert!(!write("bob", url(wire)), "{wire}: that is somebody else");
     }
-    assert!(!write("alice", url("iscsi")), "there she is an initiator without her key");
+    for wire in ["iscsi", "iser"] {
+        assert!(!write("alice", url(wire)), "{wire}: there she is an initiator without her key, and the same by both");
+    }
     let told: serde_json::Value =
         serde_json::from_str(&dvd_ok(&world.scratch, &["show", "cam", "--json"])).expect("JSON");
     let used = told["dvd"]["used_by"].as_array().expect("principals");

@@ -29,21 +29,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Who does not answer a station that it does not know says nothing at all.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Each way by which somebody comes: both keys on each wire that knows keys, two initiators, and two stations.
+/// Each way by which somebody comes: both keys on each wire that knows keys, two initiators by iSCSI and by iSER, and two stations.
 fn ways() -> Vec<Way> {
     let of_key = |key: usize| {
         let by = |scheme, station: Option<usize>| Way { scheme, key: Some(key), initiator: None, station };
         [by("hs+eth", Some(0)), by("hs+ip", None), by("hdsp", Some(0)), by("visa", None), by("visa+tcp", None)]
     };
-    let iscsi = |name| Way { scheme: "iscsi", key: None, initiator: Some(name), station: None };
+    let of_name =
+        |name: usize| ["iscsi", "iser"].map(|scheme| Way { scheme, key: None, initiator: Some(name), station: None });
     let aoe = |station| Way { scheme: "aoe", key: None, initiator: None, station: Some(station) };
-    (0..2).flat_map(of_key).chain((0..2).map(iscsi)).chain((0..2).map(aoe)).collect()
+    (0..2).flat_map(of_key).chain((0..2).flat_map(of_name)).chain((0..2).map(aoe)).collect()
 }
 
 impl Way {
     /// Whether one session has all units: else each has its own.
     fn has_all_units(&self) -> bool {
-        !matches!(self.scheme, "hdsp" | "iscsi" | "aoe")
+        !matches!(self.scheme, "hdsp" | "iscsi" | "iser" | "aoe")
     }
 
     /// Where the unit is, that way.
@@ -52,7 +53,7 @@ impl Way {
         let interface = INTERFACES[self.station.unwrap_or(0)];
         let text = match scheme {
             "aoe" => format!("aoe://{interface}/7.{at}"),
-            "iscsi" => format!("iscsi://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0"),
+            "iscsi" | "iser" => format!("{scheme}://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0"),
             // By its address: under a name others might answer, too, and are waited for.
             "hs+eth" | "hdsp" => format!("{scheme}://{interface}/{}/{volume}", world.server_mac()),
             _ => format!("{scheme}://{SERVER_ADDRESS}/{volume}"),
@@ -270,6 +271,6 @@ fn over_all_wires_nothing_passes_that_the_model_forbids_and_nothing_is_refused_t
             "the bytes of the disk, and the first one that differs"
         );
     }
-    assert_eq!(counts.len(), 7, "{counts:?}");
+    assert_eq!(counts.len(), 8, "{counts:?}");
     assert!(counts.values().all(|[done, refused]| *done > 500 && *refused > 50), "{counts:?}");
 }

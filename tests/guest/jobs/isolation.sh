@@ -1,7 +1,7 @@
-# isolation.sh PORTAL PREFIX ALICES_SECRET BOBS_SECRET ATTACKER VICTIM: two CHAP users of one server, alice and bob, and what one of them does
+# isolation.sh PORTAL PREFIX ALICES_SECRET BOBS_SECRET FIRST SECOND: two CHAP users of one server, alice and bob, and what one of them does
 # harms the other in nothing. The target PREFIX:alice has alice's unit, PREFIX:bob has bob's, and PREFIX:both has the first one as LUN 0 and
 # the second one as LUN 1. Both units are parts of one disk, and are overwritten. The attacker does all that its own unit allows, while the
-# victim works. At the end the job says what is on each unit: `alice SHA256`.
+# victim works: first one of them, then, with new file systems, the other one. At the end the job says what is on each unit: `alice SHA256`.
 . /rig/jobs/lib.sh
 . /rig/jobs/iscsi.sh
 . /rig/jobs/rod.sh
@@ -294,6 +294,9 @@ arrive
 make alice
 make bob
 contend "$5" "$6"
+make alice
+make bob
+contend "$6" "$5"
 for who in alice bob; do
     say "$who $(dd if="${own[$who]}" bs=1M iflag=direct status=none | sha256sum | cut -d ' ' -f 1)"
 done

@@ -14,7 +14,7 @@ const LONG_LIMIT: Duration = Duration::from_secs(600);
 /// How long the server is away: longer than the initiator's ping takes to notice, shorter than it waits.
 const OUTAGE: Duration = Duration::from_secs(3);
 /// Where the server listens for `sanwire ctl`.
-const SOCKET: &str = "control.sock";
+pub(super) const SOCKET: &str = "control.sock";
 
 /// Each disk a logical unit of one target, and one of them that of another target which wants CHAP, and shows that it knows a
 /// secret too.

@@ -6,10 +6,12 @@ mod oracle;
 mod plan;
 mod rules;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use sanwire_core::{Instant, NexusId, Principal, WallClock};
 use sanwire_scsi::{
     Extent, OperationClasses, Reply, Sense, SenseKey, Status, Task, build, operation_code, unmap_parameters,
@@ -89,6 +91,8 @@ struct Twins {
     content: Vec<u8>,
     tokens: Vec<Token>,
     now_ms: u64,
+    /// How many commands there were; one that was deferred counts once.
+    given: u64,
 }
 
 impl Twins {
@@ -107,7 +111,7 @@ impl Twins {
             reserved_by: None,
         };
         let content = vec![0; BLOCKS as usize];
-        let mut twins = Twins { world, units: vec![root], content, tokens: Vec::new(), now_ms: 0 };
+        let mut twins = Twins { world, units: vec![root], content, tokens: Vec::new(), now_ms: 0, given: 0 };
         plans.iter().for_each(|plan| twins.derive(plan));
         for nexus in 0..NEXUSES {
             let principal = Principal { chap_user: Some(nexus.to_string().into()), ..Principal::default() };
@@ -259,6 +263,7 @@ impl Twins {
 
     /// Gives a command, and again as often as it is deferred.
     fn give(&mut self, nexus: u64, task: Task) -> Reply {
+        self.given += 1;
         let at = |milliseconds| Instant::ZERO + Duration::from_millis(milliseconds);
         let mut progress = self.world.begin_at(NexusId(nexus), task, at(self.now_ms));
         while let Progress::Deferred(submission, delay) = progress {
@@ -310,16 +315,21 @@ fn verify(number: u16, extent: Extent) -> Task {
     on(number, sanwire_scsi::Cdb::from(cdb).with_extent(extent).unwrap(), &[])
 }
 
-/// How many trees each quarter of the test makes, each for some 50 commands: a million in all, and more in the long form.
-fn cases() -> u32 {
-    let times = std::env::var("SANWIRE_TIMES").ok().and_then(|times| times.parse().ok());
-    5000_u32.saturating_mul(times.unwrap_or(1))
+/// How many trees each quarter of the test makes.
+const CASES: u32 = 6000;
+/// So many commands come of them, at least: a million by all quarters.
+const COMMANDS_MIN: u64 = 250_000;
+
+/// How often there is all of that: more in the long form.
+fn times() -> u32 {
+    std::env::var("SANWIRE_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
 /// A unit, a nexus, what it does there, and to which blocks.
 type Step = (usize, u64, Deed, u64, u32);
 
-fn compare(plans: &[Plan], steps: &[Step]) {
+/// Gives how many commands there were.
+fn compare(plans: &[Plan], steps: &[Step]) -> u64 {
     let mut twins = Twins::new(plans);
     for some in steps.chunks(CHECK_COMMANDS) {
         for (at, nexus, deed, lba, count) in some {
@@ -327,6 +337,24 @@ fn compare(plans: &[Plan], steps: &[Step]) {
         }
         twins.check_content();
     }
+    twins.given
+}
+
+fn compare_a_quarter() {
+    let step = (0..8_usize, 0..NEXUSES, deed(), 0..30_u64, 1..9_u32);
+    let trees = (prop::collection::vec(plan(), 1..6), prop::collection::vec(step, 1..100));
+    let config = ProptestConfig { source_file: Some(file!()), ..ProptestConfig::with_cases(CASES * times()) };
+    let mut runner = TestRunner::new(config);
+    let given = Cell::new(0);
+    let compared = runner.run(&trees, |(plans, steps)| {
+        given.set(given.get() + compare(&plans, &steps));
+        Ok(())
+    });
+    if let Err(error) = compared {
+        panic!("{error}\n{runner}");
+    }
+    let least = COMMANDS_MIN * u64::from(times());
+    assert!(given.get() >= least, "{} commands, {least} were wanted: make more trees", given.get());
 }
 
 /// The same test of other random trees, so often: they run side by side.
@@ -334,21 +362,14 @@ macro_rules! quarters {
     ($($quarter:ident)*) => {
         /// What the model allows is done to these blocks and to no others; what it forbids is refused as it says.
         mod nothing_passes_that_the_model_forbids_and_nothing_is_refused_that_it_allows {
-            use super::*;
+            use super::compare_a_quarter;
 
-            proptest::proptest! {
-                #![proptest_config(ProptestConfig::with_cases(cases()))]
-
-                $(
-                    #[test]
-                    fn $quarter(
-                        plans in prop::collection::vec(plan(), 1..6),
-                        steps in prop::collection::vec((0..8_usize, 0..NEXUSES, deed(), 0..30_u64, 1..9_u32), 1..100),
-                    ) {
-                        compare(&plans, &steps);
-                    }
-                )*
-            }
+            $(
+                #[test]
+                fn $quarter() {
+                    compare_a_quarter();
+                }
+            )*
         }
     };
 }

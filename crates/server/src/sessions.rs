@@ -57,7 +57,7 @@ pub struct SessionStatus {
     pub volume_names: Vec<String>,
     /// Since when, as in RFC 3339.
     pub since: String,
-    /// Its protection: over HyperSCSI the least of its packets, over iSCSI who has authenticated, and the digests.
+    /// Its protection: over HyperSCSI, HDSP and VISA the least of its packets, over iSCSI who has authenticated, and the digests.
     pub security: String,
     /// Whether its commands wait until it is resumed.
     pub paused: bool,

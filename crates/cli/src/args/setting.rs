@@ -20,7 +20,7 @@ pub(crate) struct SetVolumeArgs {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct VolumeSetting {
-    /// The protection level over HyperSCSI: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
+    /// The protection level over HyperSCSI, HDSP and VISA: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
     #[arg(long, value_name = "LEVEL")]
     pub(crate) security: Option<Protection>,
 

@@ -19,7 +19,7 @@ pub struct ConfigurationStatus {
     pub revision: u64,
     /// Where clients reach the server.
     pub wires: Vec<String>,
-    /// The protection level over HyperSCSI of volumes without their own `security`.
+    /// The protection level over HyperSCSI, HDSP and VISA of volumes without their own `security`.
     pub security: String,
     /// Who is served over HyperSCSI besides the clients below; nobody named: who is on the server's host.
     pub allow: Vec<String>,

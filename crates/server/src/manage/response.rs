@@ -245,7 +245,7 @@ pub struct VolumeStatus {
     /// Commands that wait until its store, which is full or gone, can do its work.
     #[serde(default)]
     pub waiting: u32,
-    /// The protection level of its packets over HyperSCSI, as in the key of a volume.
+    /// The protection level of its packets over HyperSCSI, HDSP and VISA, as in the key of a volume.
     pub security: String,
     /// Whether its content is neither deleted nor rolled back.
     #[serde(default)]

@@ -55,7 +55,7 @@ pub(super) struct VolumeInPool {
     size: String,
     /// Its logical block, in bytes.
     block: Option<u32>,
-    /// The protection level of its packets over HyperSCSI, like `aes-128-gcm`.
+    /// The protection level of its packets over HyperSCSI, HDSP and VISA, like `aes-128-gcm`.
     security: Option<String>,
     /// Whether its content is neither deleted nor rolled back.
     protected: Option<bool>,

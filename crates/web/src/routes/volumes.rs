@@ -34,7 +34,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 struct VolumeChange {
     /// Its new length, like `20G`: never less than it has.
     size: Option<String>,
-    /// The protection level of its packets over HyperSCSI: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm` or `chacha20-poly1305`.
+    /// The protection level of its packets over HyperSCSI, HDSP and VISA: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm` or `chacha20-poly1305`.
     security: Option<String>,
     /// Its HyperSCSI number.
     #[schema(maximum = 65535)]

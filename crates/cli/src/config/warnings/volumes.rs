@@ -71,7 +71,7 @@ fn exposed(config: &ServeConfig, volume: &VolumeSpec, in_targets: &BTreeSet<&str
     let is_exposed = security != Protection::Checksum && in_targets.contains(&*volume.name);
     is_exposed.then(|| {
         let name = &volume.name;
-        format!("volume {name}: its security ({security}) holds over HyperSCSI only: as a unit of an iSCSI target it is sent in the clear")
+        format!("volume {name}: its security ({security}) holds over HyperSCSI, HDSP and VISA only: as a unit of an iSCSI target it is sent in the clear")
     })
 }
 

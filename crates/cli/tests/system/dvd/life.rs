@@ -24,9 +24,10 @@ pub(super) fn server(scratch: &Scratch, port: u16) -> Server {
 
 /// A client that reads and writes a volume until it gets an error, and is known to have begun; `sanwire` makes its command.
 fn load(scratch: &Scratch, sanwire: impl FnOnce(&[&str]) -> Command, url: &str, name: &str) -> Process {
-    // Nobody waits for a server that says itself that it has the volume no more. By iSCSI and iSER nobody says it of a target that is
+    // Nobody waits for a server that says itself that it has the volume no more. By iSCSI, iSER and AoE nobody says it of a target that is
     // gone: its user waits for as long as the server may be away.
-    let wait = if url.starts_with("iscsi:") || url.starts_with("iser:") { "5" } else { "3600" };
+    let is_silent = ["iscsi:", "iser:", "aoe:"].iter().any(|scheme| url.starts_with(scheme));
+    let wait = if is_silent { "5" } else { "3600" };
     let bench =
         sanwire(&["bench", url, "--overwrite", "--reads", "50", "--depth", "16", "--time", "3600", "--wait", wait]);
     let bench = Process::spawn("bench", bench, scratch.path(&format!("{name}.log")));
@@ -78,16 +79,16 @@ fn what_is_revoked_or_over_ends_under_those_who_use_it() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
-/// A volume is revoked, and comes to its end, under somebody who uses it by this wire.
+/// A volume is revoked, and comes to its end, under somebody who uses it by this wire; `url`: where it is, once it is there.
 #[track_caller]
-fn expect_ends(scratch: &Scratch, sanwire: impl Fn(&[&str]) -> Command, (wire, url): (&str, &str)) {
+fn expect_ends(scratch: &Scratch, sanwire: impl Fn(&[&str]) -> Command, wire: &str, url: impl Fn() -> String) {
     dvd_ok(scratch, &CREATE);
-    let mut bench = load(scratch, &sanwire, url, &format!("revoked-{wire}"));
+    let mut bench = load(scratch, &sanwire, &url(), &format!("revoked-{wire}"));
     dvd_ok(scratch, &["revoke", "cam"]);
     assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
     expect_untouched(scratch);
     dvd_ok(scratch, &[&CREATE[..], &["--until", "3s"]].concat());
-    let mut bench = load(scratch, &sanwire, url, &format!("over-{wire}"));
+    let mut bench = load(scratch, &sanwire, &url(), &format!("over-{wire}"));
     assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
     expect_untouched(scratch);
     wait_until("it is out of the list", TIMEOUT, || !dvd_ok(scratch, &["ls"]).contains("cam"));
@@ -109,7 +110,7 @@ fn what_is_revoked_or_over_ends_by_visa_iscsi_and_iser() {
         ("iscsi", format!("iscsi://127.0.0.1:{iscsi}/{AUTHORITY}:cam/0")),
         ("iser", format!("iser://127.0.0.1:{iscsi}/{AUTHORITY}:cam/0")),
     ] {
-        expect_ends(&scratch, |arguments| client.command(arguments), (wire, &url));
+        expect_ends(&scratch, |arguments| client.command(arguments), wire, || url.clone());
     }
     assert!(server.stop().success(), "{}", server.log());
 }
@@ -120,8 +121,29 @@ fn what_is_revoked_or_over_ends_by_raw_ethernet() {
     let disk = format!("disk=file:{},size=16M", world.scratch.text("disk.img"));
     let mut server = serve(&world, &[&disk], &["--control", &world.scratch.text("c.sock")]);
     for (wire, url) in urls(&world, "cam").iter().filter(|(wire, _)| matches!(*wire, "hs+eth" | "hdsp")) {
-        expect_ends(&world.scratch, |arguments| world.sanwire(arguments), (wire, url));
+        expect_ends(&world.scratch, |arguments| world.sanwire(arguments), wire, || url.clone());
     }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// There it has an address that the server chooses.
+#[test]
+fn what_is_revoked_or_over_ends_by_aoe() {
+    let Some(world) = World::new("what_is_revoked_or_over_ends_by_aoe", 1500, &[]) else { return };
+    let disk = format!("disk=file:{},size=16M", world.scratch.text("disk.img"));
+    let (wire, control) = (format!("aoe:{}", world.interface()), world.scratch.text("c.sock"));
+    let options = ["--wire", &wire, "--allow", "any", "--control", &control];
+    let mut server = Server::start_alone(&world, &[&disk], &options);
+    let address = || {
+        let log = server.log();
+        let (_, told) = log.rsplit_once("volume cam is the AoE target ")?;
+        told.split_once('\n').map(|(address, _)| address.trim().to_owned())
+    };
+    let url = || {
+        wait_until("its address is told", TIMEOUT, || address().is_some());
+        format!("aoe://{}/{}", world.interface(), address().expect("it was told"))
+    };
+    expect_ends(&world.scratch, |arguments| world.sanwire(arguments), "aoe", url);
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -105,7 +105,9 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<(Copied, Option<S
     bar.set_length(from.size_bytes());
     if let Some((first, second)) = connections.of_two_servers() {
         let (size_bytes, destination) = (from.size_bytes(), to.identity()?);
-        let wanted = Wanted { args, size_bytes, destination, resumed_bytes: done_bytes, journal: &journal, bar };
+        let security = args.client.security.0.max(from.protection()).max(to.protection());
+        let wanted =
+            Wanted { args, size_bytes, destination, security, resumed_bytes: done_bytes, journal: &journal, bar };
         if let Some((copied, way)) = directly(&wanted, (&from, first), (&to, second))? {
             return Ok((copied, Some(way)));
         }

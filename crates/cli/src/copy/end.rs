@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use anyhow::Context;
 use sanwire_buffer::{Frame, Slice};
+use sanwire_core::Protection;
 use sanwire_initiator::{Volume, VolumeError};
 
 use super::image::Image;
@@ -36,6 +37,14 @@ impl End {
         match self {
             End::Image(image) => image.path().display().to_string(),
             End::Volume(_, url) => url.clone(),
+        }
+    }
+
+    /// How its packets are protected, as far as its wire protects any.
+    pub(crate) fn protection(&self) -> Protection {
+        match self {
+            End::Image(_) => Protection::default(),
+            End::Volume(volume, _) => volume.info().protection.unwrap_or_default(),
         }
     }
 

@@ -218,6 +218,13 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'ram:1M'\nceph-user = 'c'"), Refused, "ceph-user is not for this store"),
     (volume!("store = 'ram:1M'\nserver-key = '00'"), Refused, "server-key is not for this store"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-key = '00'"), Refused, "a public key of 64 hexadecimal digits"),
+    (volume!("store = 'ram:1M'\nserver-security = 'hash'"), Refused, "server-security is not for this store"),
+    (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-security = 'much'"), Refused, "none, hash, aes-128-gcm"),
+    (
+        volume!("store = 'aoe:///7.1'\nserver-security = 'hash'"),
+        Refused,
+        "only HyperSCSI, HDSP and VISA protect packets",
+    ),
     (volume!("store = 'ram:1M'\ntakeover = true"), Refused, "takeover is not for this store"),
     (volume!("store = 'ram:1M'\nblock = 100"), Refused, "block"),
     (volume!("store = 'ram:1M'\ntype = 'tape'"), Refused, "type"),

@@ -221,6 +221,33 @@ fn data_goes_straight_from_server_to_server_and_holes_do_not_go() {
 }
 
 #[test]
+fn a_protected_volume_is_copied_directly_and_protected_on_the_way() {
+    let test = "a_protected_volume_is_copied_directly_and_protected_on_the_way";
+    let Some(hosts) = Hosts::managed(test, 16, ",security=aes-128-gcm") else { return };
+    hosts.fill(12);
+    let mut copy = hosts.begin(&["--direct", "--cap", "1M"]);
+    let ask = |arguments: &[&str]| -> serde_json::Value {
+        let told = run_ok(hosts.world.sanwire(arguments), TIMEOUT);
+        serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}"))
+    };
+    let is_of_copy = |name: &serde_json::Value| name.as_str().is_some_and(|name| name.starts_with("copy-"));
+    let listed = ask(&["dvd", "ls", "--json", "--at", &hosts.far_url]);
+    let made = listed["dvds"].as_array().and_then(|dvds| dvds.iter().find(|dvd| is_of_copy(&dvd["name"])));
+    assert_eq!(made.and_then(|made| made["security"].as_str()), Some("aes-128-gcm"), "{listed}");
+    // The other volume demands nothing: it is the source's server that does.
+    let told = ask(&["manage", &hosts.far_url, "sessions", "--json"]);
+    let uses_it = |session: &&serde_json::Value| {
+        session["volume_names"].as_array().is_some_and(|names| names.iter().any(is_of_copy))
+    };
+    let session = told["sessions"].as_array().and_then(|sessions| sessions.iter().find(uses_it));
+    assert_eq!(session.and_then(|session| session["security"].as_str()), Some("aes-128-gcm"), "{told}");
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    hosts.expect_same();
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    hosts.stop();
+}
+
+#[test]
 fn owners_of_both_volumes_copy_directly_and_others_through_their_host() {
     let test = "owners_of_both_volumes_copy_directly_and_others_through_their_host";
     let cases = [

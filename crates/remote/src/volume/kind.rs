@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanwire_core::Protection;
 use sanwire_initiator::{ClientOptions, Server, Url};
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, Written};
@@ -42,6 +43,8 @@ struct VolumeBacking {
     /// The same, as it is told.
     place: String,
     access: Access,
+    /// Packets are protected so at least, whatever the other server demands.
+    security: Protection,
     patience: Duration,
     exclusive: Exclusive,
     options: MakeOptions,
@@ -57,7 +60,7 @@ impl StoreKind for VolumeKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["reconnect", "exclusive", "takeover", "password-file", "key-file", "server-key"]
+        &["reconnect", "exclusive", "takeover", "password-file", "key-file", "server-key", "server-security"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -82,10 +85,20 @@ impl StoreKind for VolumeKind {
         let file = |key| written.value(key, "a file's path", |text| Some(PathBuf::from(text)));
         let server_key = written.value("server-key", "a public key of 64 hexadecimal digits", read_key)?;
         let access = Access { password_file: file("password-file")?, key_file: file("key-file")?, server_key };
-        if let (Server::Iscsi(_) | Server::Aoe(_), Some(_)) = (&url.server, server_key) {
+        let levels = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
+        let security: Option<Protection> = written.value("server-security", levels, |text| text.parse().ok())?;
+        let security = security.unwrap_or_default();
+        let has_keys = !matches!(url.server, Server::Iscsi(_) | Server::Aoe(_));
+        if server_key.is_some() && !has_keys {
             return Err(SpecError::NotHere {
                 key: "server-key",
                 reason: "only servers of HyperSCSI, HDSP and VISA have keys",
+            });
+        }
+        if security > Protection::Checksum && !has_keys {
+            return Err(SpecError::NotHere {
+                key: "server-security",
+                reason: "only HyperSCSI, HDSP and VISA protect packets",
             });
         }
         let (place, patience) = (url.to_string(), patience.unwrap_or(PATIENCE_DEFAULT));
@@ -100,7 +113,7 @@ impl StoreKind for VolumeKind {
                 reason: "AoE has no persistent reservations: see to it yourself that this host alone writes there",
             });
         }
-        Ok(Arc::new(VolumeBacking { url, place, access, patience, exclusive, options: self.options }))
+        Ok(Arc::new(VolumeBacking { url, place, access, security, patience, exclusive, options: self.options }))
     }
 }
 
@@ -131,6 +144,7 @@ impl Backing for VolumeBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         let failed = |source, is_away| OpenError::Elsewhere { store: self.place.clone(), source, is_away };
         let mut options = (self.options)(&self.url.server, &self.access).map_err(|error| failed(error, false))?;
+        options.protection_min = options.protection_min.max(self.security);
         options.reconnect_patience = Some(self.patience);
         // What was handed over may be done for as long as its server lives: only its word, or its absence, ends a request.
         options.iscsi.command_patience = None;
@@ -150,7 +164,7 @@ impl Backing for VolumeBacking {
     fn compare(&self, other: &dyn Backing) -> Likeness {
         match (other as &dyn Any).downcast_ref::<Self>() {
             Some(other)
-                if (&other.place, &other.access) == (&self.place, &self.access)
+                if (&other.place, &other.access, other.security) == (&self.place, &self.access, self.security)
                     && (other.patience, other.exclusive) == (self.patience, self.exclusive) =>
             {
                 Likeness::Same

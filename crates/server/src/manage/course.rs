@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sanwire_core::Principal;
+use sanwire_core::{Principal, Protection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -39,6 +39,8 @@ pub struct CopyProgress {
 pub(super) struct Ordered {
     pub(super) volume: String,
     pub(super) to: Vec<String>,
+    /// How its packets are protected at least: as those of the volume were when it was ordered.
+    pub(super) protection: Protection,
     /// Who has ordered it, and only owns the volume.
     pub(super) owner: Option<Principal>,
     /// It ends when nobody has asked about it for so long.

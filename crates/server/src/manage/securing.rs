@@ -117,6 +117,7 @@ impl Manager {
         let [before, after] = [&volume.spec, &wanted].map(level);
         volume.spec = wanted;
         self.revise_volume(name);
+        self.review_copies();
         Ok((before != after).then(|| format!("volume {name} is protected by security {after} now, {before} before")))
     }
 

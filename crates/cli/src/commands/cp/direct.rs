@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
+use sanwire_core::Protection;
 use sanwire_initiator::{Server, Url};
 use sanwire_server::{Answer, CopyOrder, CopyProgress, CopyTerms, JobState, JobStatus, Request};
 
@@ -97,6 +98,8 @@ pub(super) struct Wanted<'a> {
     pub(super) size_bytes: u64,
     /// What tells the destination from any other one.
     pub(super) destination: String,
+    /// How what the source's server writes to is protected: as both volumes are, and this host demands.
+    pub(super) security: Protection,
     /// What an interrupted copy had done.
     pub(super) resumed_bytes: Option<u64>,
     pub(super) journal: &'a Journal,

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sanwire_core::{HostAddress, Peer, Principal};
+use sanwire_core::{HostAddress, Peer, Principal, Protection};
 use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_store::VolumeSpec;
 
@@ -96,12 +96,13 @@ impl Manager {
         let ordered = Ordered {
             volume: volume.clone(),
             to: order.to.clone(),
+            protection: self.protection_of(&volume),
             owner: by.and_then(Asker::owner).cloned(),
             unasked_max: order.unasked_seconds.map_or(UNASKED_MAX, |seconds| Duration::from_secs(seconds.into())),
         };
         let (_, source) = self.find(&volume).ok_or_else(|| ManageError::NoVolume(volume.clone()))?;
         check_bounds(&order, &ordered).and_then(|()| self.check_copy(&ordered)).map_err(&refused)?;
-        let specs = order.to.iter().map(|url| far_spec(url, &order));
+        let specs = order.to.iter().map(|url| far_spec(url, &order, ordered.protection));
         let specs: Vec<VolumeSpec> = specs.collect::<Result<_, _>>().map_err(&refused)?;
         let length_bytes = source.store().geometry().length_bytes;
         let course = Arc::new(Course::new(length_bytes, ordered));
@@ -143,8 +144,9 @@ fn check_bounds(order: &CopyOrder, ordered: &Ordered) -> Result<(), String> {
 }
 
 /// How the other volume is written, as the store of one here.
-fn far_spec(url: &str, order: &CopyOrder) -> Result<VolumeSpec, String> {
+fn far_spec(url: &str, order: &CopyOrder, protection: Protection) -> Result<VolumeSpec, String> {
     let keys = [
+        (protection > Protection::Checksum).then(|| ("server-security", protection.to_string())),
         order.server_key.clone().map(|key| ("server-key", key)),
         order.patience_seconds.map(|seconds| ("reconnect", format!("{seconds}s"))),
     ];

@@ -35,11 +35,9 @@ impl Manager {
         if let Some(reason) = self.copies_refused(ordered.owner.as_ref()) {
             return Err(reason);
         }
-        // How packets are protected between both servers is up to the other one, which need not demand as much.
-        let own = self.volumes.get(&ordered.volume).and_then(|volume| volume.spec.security);
-        let level = own.unwrap_or(self.kept.configured.protection);
-        if level != Protection::Checksum {
-            return Err(format!("its packets are protected by {level}, which a direct copy does not promise"));
+        let (level, of_copy) = (self.protection_of(&ordered.volume), ordered.protection);
+        if level > of_copy {
+            return Err(format!("its packets are protected by {level} now, and those of the copy by {of_copy}"));
         }
         let known = interface::watch().known();
         let interfaces = known.as_ref().map(|known| known.as_slice()).unwrap_or_default();
@@ -48,7 +46,13 @@ impl Manager {
         ordered.to.iter().try_for_each(|url| direct.check_place(url, &own))
     }
 
-    /// Ends copies that could not be ordered any more: what was allowed, or who owns the volume, has changed.
+    /// How the packets of a volume are protected: the other server need not demand as much, so the copy does.
+    pub(super) fn protection_of(&self, volume: &str) -> Protection {
+        let own = self.volumes.get(volume).and_then(|volume| volume.spec.security);
+        own.unwrap_or(self.protection.max(self.kept.configured.protection))
+    }
+
+    /// Ends copies that could not be ordered any more: what was allowed, how the volume is protected, or who owns it, has changed.
     pub(in crate::manage) fn review_copies(&self) {
         for course in self.jobs.courses() {
             let ordered = course.ordered();

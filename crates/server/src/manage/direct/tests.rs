@@ -32,7 +32,13 @@ static ELSEWHERE: Mutex<BTreeMap<String, Arc<dyn Store>>> = Mutex::new(BTreeMap:
 struct ElsewhereKind;
 
 #[derive(Debug)]
-struct ElsewhereBacking(String);
+struct ElsewhereBacking {
+    url: String,
+    security: Option<String>,
+}
+
+/// How packets were to be protected when it was opened last, by the URLs.
+static OPENED: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(BTreeMap::new());
 
 impl StoreKind for ElsewhereKind {
     fn words(&self) -> &'static [&'static str] {
@@ -44,32 +50,34 @@ impl StoreKind for ElsewhereKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["reconnect", "server-key"]
+        &["reconnect", "server-key", "server-security"]
     }
 
     fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
-        Ok(Arc::new(ElsewhereBacking(written.store().to_owned())))
+        let security = written.value("server-security", "a level", |text| Some(text.to_owned()))?;
+        Ok(Arc::new(ElsewhereBacking { url: written.store().to_owned(), security }))
     }
 }
 
 impl Backing for ElsewhereBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        if self.0.ends_with(SILENT) {
+        if self.url.ends_with(SILENT) {
             thread::sleep(Duration::from_secs(5));
         }
+        OPENED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.url.clone(), self.security.clone());
         let there = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
-        match there.get(&self.0) {
+        match there.get(&self.url) {
             Some(store) => Ok((Arc::clone(store), None)),
-            None => Err(OpenError::Elsewhere { store: self.0.clone(), source: "it is away".into(), is_away: true }),
+            None => Err(OpenError::Elsewhere { store: self.url.clone(), source: "it is away".into(), is_away: true }),
         }
     }
 
     fn place(&self) -> Place<'_> {
-        Place::Elsewhere(&self.0)
+        Place::Elsewhere(&self.url)
     }
 
     fn compare(&self, other: &dyn Backing) -> Likeness {
-        let is_same = (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| other.0 == self.0);
+        let is_same = (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| other.url == self.url);
         if is_same { Likeness::Same } else { Likeness::Other }
     }
 }
@@ -269,7 +277,7 @@ fn owners_order_no_copies_unless_the_configuration_says_so() {
 }
 
 #[test]
-fn a_copy_that_would_take_for_ever_or_lower_the_protection_is_refused() {
+fn a_copy_that_would_take_for_ever_is_refused() {
     let (desk, _) = serve(&[], MIB, DirectCopies::default());
     let url = put("too-slow", Arc::new(RamStore::new(1 << 20, 512)));
     for cap in [0, 1, (1 << 20) - 1] {
@@ -277,13 +285,26 @@ fn a_copy_that_would_take_for_ever_or_lower_the_protection_is_refused() {
         assert_eq!(refused.unwrap_err(), "copy-refused", "{cap}");
     }
     end(&desk);
-    for spec in ["disk=ram:1M,security=hash", "disk=ram:1M,security=aes-128-gcm"] {
+}
+
+#[test]
+fn packets_of_a_copy_are_protected_as_those_of_the_volume() {
+    let url = put("protected", Arc::new(RamStore::new(1 << 20, 512)));
+    for (spec, usual, wanted) in [
+        ("disk=ram:1M", Protection::Checksum, None),
+        ("disk=ram:1M,security=hash", Protection::Checksum, Some("hash")),
+        ("disk=ram:1M", Protection::Aes128Gcm, Some("aes-128-gcm")),
+        ("disk=ram:1M,security=none", Protection::Aes128Gcm, None),
+    ] {
         let mut config = config(&[spec]);
+        config.protection = usual;
         // iSCSI protects no packets.
         config.exports.clear();
         let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
         let desk = ManagementHandle::new(manager);
-        assert_eq!(begin(&desk, order(&url)).unwrap_err(), "copy-refused", "{spec}");
+        assert_eq!(copy(&desk, order(&url)).refused, None, "{spec}");
+        let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).get(&url).cloned();
+        assert_eq!(opened, Some(wanted.map(str::to_owned)), "{spec}, and {usual} where nothing is said");
         end(&desk);
     }
 }

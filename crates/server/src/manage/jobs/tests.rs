@@ -55,7 +55,8 @@ fn only_who_asks_for_a_copy_itself_keeps_it_alive() {
     let jobs = Arc::<Jobs>::default();
     let job = jobs.begin(&BY, &Request::CopyOut(CopyOrder::default()), "copying").unwrap();
     let (volume, to, unasked_max) = ("v".to_owned(), Vec::new(), Duration::from_secs(1));
-    let course = Arc::new(Course::new(1, Ordered { volume, to, owner: None, unasked_max }));
+    let protection = sanwire_core::Protection::default();
+    let course = Arc::new(Course::new(1, Ordered { volume, to, protection, owner: None, unasked_max }));
     job.set_course(Arc::clone(&course));
     std::thread::sleep(Duration::from_millis(600));
     assert!(jobs.wait(job.id(), Duration::ZERO).is_some());

@@ -124,7 +124,7 @@ impl<'a> Guest<'a> {
         let name = format!("{}{}", prefix(own), HEXLOWER.encode(&random));
         let reads = wanted.args.verify || wanted.resumed_bytes.is_some();
         let operations = ["write", "discard"].into_iter().chain(reads.then_some("read"));
-        let security = wanted.args.client.security.0;
+        let security = wanted.security;
         let life_seconds = LIFE_SECONDS + patience_seconds(wanted.args).unwrap_or(USUAL_PATIENCE_SECONDS);
         let request = Request::CreateDvd(NewDvd {
             parent: to.volume()?,

@@ -187,6 +187,31 @@ fn a_copy_goes_on_only_as_long_as_it_could_be_ordered() {
 }
 
 #[test]
+fn a_copy_ends_when_its_volume_is_to_be_protected_more_than_the_copy_is() {
+    let mut config = config(&["disk=ram:32M,security=hash"]);
+    // iSCSI protects no packets.
+    config.exports.clear();
+    let (desk, unit) = serve_then(config, DirectCopies::default());
+    write(&**unit.store(), 0, &pattern(7, 32 * MIB));
+    let id = begin_slowly(&desk, &put("raised", Arc::new(RamStore::new(32 << 20, 512))));
+    let set = |level: &str| {
+        let (name, security) = ("disk".to_owned(), Some(level.to_owned()));
+        let changed = desk.handle(&BY, Request::SetVolume { name, security, protected: None, owners: None });
+        assert!(matches!(changed, Response::Done(_)), "{changed:?}");
+    };
+    for level in ["none", "hash"] {
+        set(level);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(job(&desk, id, false).state, JobState::Running, "{level}");
+    }
+    set("aes-128-gcm");
+    let ended = job(&desk, id, true);
+    assert_eq!(ended.code.as_deref(), Some("copy-failed"), "{ended:?}");
+    assert!(ended.refused.is_some_and(|reason| reason.contains("protected by aes-128-gcm now")));
+    end(&desk);
+}
+
+#[test]
 fn what_has_grown_meanwhile_is_told() {
     let (desk, _) = serve(&[(0, &pattern(6, 8 * MIB))], 8 * MIB, DirectCopies::default());
     let url = put("grown", Arc::new(RamStore::new(16 << 20, 512)));

@@ -1,6 +1,7 @@
 //! iSER with the initiator and the target of the Linux kernel, over its own iWARP, siw.
 
 use std::fs;
+use std::ops::Range;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -13,9 +14,16 @@ const OUTAGE: Duration = Duration::from_secs(3);
 
 const DISK: &str = "iqn.2026-11.org.sanwire:disk";
 const STRICT: &str = "iqn.2026-11.org.sanwire:strict";
+const PART: &str = "iqn.2026-11.org.sanwire:part";
 
-/// One target as it comes, and one that insists on digests, which are not there over iSER.
+/// One target as it comes, one that insists on digests, which are not there over iSER, and one of a part of that one's volume.
 const TARGETS: &str = r#"
+[[volume]]
+name = "part"
+store = "dvd:other"
+region = ["96M+96M", "0+64M"]
+principal = ["any"]
+
 [[target]]
 name = "iqn.2026-11.org.sanwire:disk"
 lun = { 0 = "disk" }
@@ -26,7 +34,15 @@ name = "iqn.2026-11.org.sanwire:strict"
 lun = { 0 = "other" }
 allow = ["any"]
 require-digests = true
+
+[[target]]
+name = "iqn.2026-11.org.sanwire:part"
+lun = { 0 = "part" }
+allow = ["any"]
 "#;
+const OTHER_MIB: usize = 256;
+/// What of it is in the part, in MiB.
+const REGIONS: [Range<usize>; 2] = [0..64, 96..192];
 
 const LINUX_TARGET: &str = "iqn.2003-01.org.linux-iscsi.guest:disk";
 const LINUX_MIB: usize = 64;
@@ -42,11 +58,15 @@ fn the_initiator_of_linux_keeps_file_systems_over_iser_while_the_server_restarts
     let portal = portals[0];
     let (store, config) = (world.scratch.path("disk.img"), world.scratch.text("sanwire.toml"));
     fs::write(&config, TARGETS).expect("a configuration");
-    let volumes = [&format!("disk=file:{},size=400M", store.display())[..], "other=ram:8M"];
+    let other = world.scratch.path("other.img");
+    let volumes = [
+        &format!("disk=file:{},size=400M", store.display())[..],
+        &format!("other=file:{},size={OTHER_MIB}M", other.display()),
+    ];
     let wires = portals.map(|portal| format!("iser:{portal}"));
     let options = ["--wire", &wires[0], "--wire", &wires[1], "--config", &config];
     let mut server = Server::start_alone(&world, &volumes, &options);
-    guest.run("iser-discovery", &[portal, DISK, STRICT], LIMIT);
+    guest.run("iser-discovery", &[portal, DISK, STRICT, PART], LIMIT);
     guest.run("iser-refused", &[portal, STRICT], LIMIT);
     guest.run("iser-login", &[portal, DISK], LIMIT);
     let device = format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{DISK}-lun-0");
@@ -65,10 +85,25 @@ fn the_initiator_of_linux_keeps_file_systems_over_iser_while_the_server_restarts
     sum.arg(&store);
     let stored = run_ok(sum, LIMIT);
     assert_eq!(stored.split_whitespace().next(), Some(in_guest.trim()), "what the guest reads is what is stored");
+    use_part(&mut guest, portal);
+    let other = fs::read(&other).expect("the other volume");
+    let is_blank = |mib: &usize| other[mib << 20..(mib + 1) << 20].iter().all(|byte| *byte == 0);
+    let (inside, outside): (Vec<usize>, Vec<usize>) =
+        (0..OTHER_MIB).partition(|mib| REGIONS.iter().any(|region| region.contains(mib)));
+    assert!(outside.iter().all(is_blank) && !inside.iter().all(is_blank), "its regions are written, and nothing else");
     // Whether the kernel warned is not asked here: it does of its own initiator, whose end of a session waits for another queue of work
     // (check_flush_dependency in __iscsi_unbind_session).
     guest.run("iser-multipath", &[portals[0], portals[1], DISK], LIMIT);
     assert!(server.stop().success(), "{}", server.log());
+}
+
+/// The derived volume has a file system, and then blocks that are verified.
+fn use_part(guest: &mut Guest, portal: &str) {
+    guest.run("iser-login", &[portal, PART], LIMIT);
+    let device = format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{PART}-lun-0");
+    guest.run("filesystem", &["ext4", &device], LIMIT);
+    guest.run("fio-verify", &[&device], LIMIT);
+    guest.run("logout", &[portal, PART], LIMIT);
 }
 
 #[test]

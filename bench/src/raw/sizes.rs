@@ -70,6 +70,7 @@ pub(super) fn measure(settings: &Settings, files: &Files) -> Result<Section> {
     let tables = vec![
         ("MiB/s", table(&rows, depth, Measure::MibPerS, 0)),
         ("the server's processor time, in seconds for a GiB", table(&rows, depth, Measure::ServerCpuSecondsPerGib, 3)),
+        ("the client's processor time, in seconds for a GiB", table(&rows, depth, Measure::ClientCpuSecondsPerGib, 3)),
         ("of the bytes of writes and of answers, what the server has not copied, and has", copies(&rows, depth)),
     ];
     Ok(Section { verdicts: judge(&rows, depth), tables, rows })

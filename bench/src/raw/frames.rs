@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use super::carried::counting;
 use crate::bed::Bed;
 use crate::link::{INTERFACE, Link, SECOND_INTERFACE};
 use crate::load::{ClientCommand, Load, aoe_client, line, loaded, read_aoe, read_sanwire};
@@ -47,13 +48,14 @@ const JUMBO_BYTES: u32 = 9000;
 const VBLADE: &str = "vblade tmpfs";
 const ONE_WAY: &str = "one way, full frames";
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::IOPS,
     Column::MIB_PER_S_RANGED,
     Column::LATENCY_P50_US,
     Column::SERVER_US_RANGED,
     Column::CLIENT_US,
     Column::plain("server s/GiB", Measure::ServerCpuSecondsPerGib, 3),
+    Column::plain("in place", Measure::InPlace, 2),
 ];
 
 /// One thing to measure.
@@ -167,8 +169,13 @@ impl Servers<'_> {
         let (host, client) = (&self.bed.host, &self.client(job));
         match job {
             Job::RawLink { .. } => self.raw_link.measure(host, client).map(Some),
-            Job::HyperScsi(..) => self.bed.measure(client, read_sanwire).map(Some),
-            Job::Aoe(..) => self.bed.measure(client, read_aoe).map(Some),
+            Job::HyperScsi(_, load) => {
+                let of = ("hyperscsi", load.is_write);
+                counting(&self.bed, of, || self.bed.measure(client, read_sanwire)).map(Some)
+            }
+            Job::Aoe(_, load) => {
+                counting(&self.bed, ("aoe", load.is_write), || self.bed.measure(client, read_aoe)).map(Some)
+            }
             Job::Vblade(_) => self.vblade.as_ref().map(|server| loaded(host, server, client, read_aoe)).transpose(),
         }
     }

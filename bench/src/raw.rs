@@ -2,6 +2,7 @@
 //! paper's figures 5 and 6; HyperSCSI beside the bare link; ATA over Ethernet beside vblade; a mirror beside one file;
 //! and a mirror over two links beside what these carry.
 
+mod carried;
 mod frames;
 mod mirror;
 mod mirror_links;

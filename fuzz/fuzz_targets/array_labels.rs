@@ -1,4 +1,4 @@
-//! What stands in the labels of arrays: whatever was damaged, no label is read, or an array is refused, or it can be used and is found
+//! What stands in the labels of arrays, and in what says which regions are being written: whatever was damaged, no label is read, or an array is refused, or it can be used and is found
 //! again as it was.
 #![no_main]
 
@@ -14,6 +14,9 @@ const MEMBER_BYTES: u64 = 5 << 20;
 const LABEL_BYTES: usize = 16 << 10;
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 const BLOCK: usize = 4096;
+/// Where the blocks begin that say which regions are being written, and where the checksum of one stands in it.
+const REGIONS_AT: u64 = 32 << 10;
+const REGIONS_CHECKSUM: std::ops::Range<usize> = 8..12;
 
 fn kernel(op: KernelOp) -> Completion {
     panic!("{op:?} is for the kernel")
@@ -86,6 +89,19 @@ fn use_it(array: Array, candidates: &[Candidate]) {
     }
 }
 
+/// Changes what a member says of its regions, so that it is a block still.
+fn change_regions(store: &dyn Store, at: usize, bytes: &[u8]) {
+    let mut block = read(store, REGIONS_AT, BLOCK).expect("memory can be read");
+    let from = at % BLOCK;
+    let end = (from + bytes.len()).min(BLOCK);
+    block[from..end].copy_from_slice(&bytes[..end - from]);
+    block[REGIONS_CHECKSUM].fill(0);
+    // CRC32C has 32 bits.
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &block) as u32;
+    block[REGIONS_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    write(store, REGIONS_AT, block);
+}
+
 fuzz_target!(|input: &[u8]| {
     let [kind, member, copy, first, second, bytes @ ..] = input else { return };
     let store = || Arc::new(RamStore::new(MEMBER_BYTES, 512)) as Arc<dyn Store>;
@@ -106,6 +122,12 @@ fuzz_target!(|input: &[u8]| {
     if kind / 6 % 2 == 1 {
         // Labels that tell of a run.
         drop(found(&candidates, 1));
+    }
+    if kind / 12 % 2 == 1 {
+        let at = u16::from_le_bytes([*first, *second]);
+        change_regions(&*candidates[usize::from(member % 4)].store, at.into(), bytes);
+        let array = found(&candidates, 2).expect("the labels are whole, and so are the copies that count");
+        return use_it(array, &candidates);
     }
     let changed = &*candidates[usize::from(member % 4)].store;
     let at = [0, (MEMBER_BYTES - LABEL_BYTES as u64) / 4096 * 4096];

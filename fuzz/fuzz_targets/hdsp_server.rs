@@ -75,8 +75,17 @@ impl World {
             let Ok(Step::Challenge { mark, noise, .. }) = Step::read(raw.operation) else { continue };
             let header = Header { server_port: raw.pcu.header.server_port, ..header };
             let Ok(met) = initiator.read(SecondStep { connection: header.connection(), noise, mark }) else { continue };
+            let (window_packets, group_packets) = match u.arbitrary::<u8>()? {
+                0 => (0, 8),
+                1 => (64, 0),
+                2 => (64, 257),
+                3 => (65_535, 256),
+                4 => (u32::MAX, u16::MAX),
+                5 => (u32::MAX, 1),
+                few => (few.into(), 8),
+            };
             let offer = ClientOffer {
-                terms: Terms { packet_max_bytes: 1500, window_packets: u.int_in_range(1..=100)?, group_packets: 8 },
+                terms: Terms { packet_max_bytes: 1500, window_packets, group_packets },
                 protection: PROTECTION,
                 disk_type: DiskType::Any,
                 disk_address: 3,

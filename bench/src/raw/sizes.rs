@@ -3,8 +3,9 @@
 //! HDSP by AF_PACKET shares a link with iSCSI and TCP; that by AF_XDP has one of its own, because its program at the interface
 //! would get the packets of both.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
+use super::carried::counting;
 use crate::bed::Bed;
 use crate::curves::{Curve, Panel};
 use crate::link::{End, INTERFACE, Link, SECOND_INTERFACE};
@@ -70,6 +71,7 @@ pub(super) fn measure(settings: &Settings, files: &Files) -> Result<Section> {
     let tables = vec![
         ("MiB/s", table(&rows, depth, Measure::MibPerS, 0)),
         ("the server's processor time, in seconds for a GiB", table(&rows, depth, Measure::ServerCpuSecondsPerGib, 3)),
+        ("the client's processor time, in seconds for a GiB", table(&rows, depth, Measure::ClientCpuSecondsPerGib, 3)),
         ("of the bytes of writes and of answers, what the server has not copied, and has", copies(&rows, depth)),
     ];
     Ok(Section { verdicts: judge(&rows, depth), tables, rows })
@@ -120,28 +122,11 @@ impl Servers<'_> {
         match contender {
             Contender::Stream => loaded(&self.bed.host, &self.stream, &client, read_stream),
             Contender::Wire(_, Wire::Hdsp(..)) => {
-                let before = self.carried(load.is_write)?;
-                let sample = self.bed.measure(&client, read_sanwire)?;
-                let [in_place, copied] = self.carried(load.is_write)?.map(|count| count as f64);
-                let (in_place, copied) = (in_place - before[0] as f64, copied - before[1] as f64);
-                Ok(Sample { in_place: Some(in_place / (in_place + copied).max(1.0)), ..sample })
+                counting(&self.bed, ("hdsp", load.is_write), || self.bed.measure(&client, read_sanwire))
             }
             Contender::Wire(..) => self.bed.measure(&client, read_sanwire),
         }
     }
-
-    /// Bytes that writes of HDSP have brought so far, or its answers have carried: those that were not copied, and those that were.
-    fn carried(&self, is_write: bool) -> Result<[u64; 2]> {
-        let metrics = self.bed.metrics()?;
-        let (family, in_place) = if is_write { ("written", "where they came") } else { ("read", "where they were") };
-        Ok([carried(&metrics, family, in_place)?, carried(&metrics, family, "copied")?])
-    }
-}
-
-fn carried(metrics: &str, family: &str, memory: &str) -> Result<u64> {
-    let name = format!("sanwire_hdsp_{family}_bytes_total{{memory=\"{memory}\"}} ");
-    let value = metrics.lines().find_map(|line| line.strip_prefix(&name)).with_context(|| format!("no {name}"))?;
-    Ok(value.trim().parse()?)
 }
 
 /// The median of a contender's rounds on a link.
@@ -278,15 +263,5 @@ mod tests {
         assert_eq!(met, [("1.40".to_owned(), false), ("0.40".to_owned(), true)]);
         let table = table(&rows, 8, Measure::MibPerS, 0);
         assert!(table.lines().any(|line| line.contains("64K") && line.ends_with("2.00")), "{table}");
-    }
-
-    #[test]
-    fn what_was_copied_is_read_from_the_metrics() {
-        let metrics = "sanwire_hdsp_written_bytes_total{memory=\"where they came\"} 5\n\
-                       sanwire_hdsp_written_bytes_total{memory=\"copied\"} 7\n\
-                       sanwire_hdsp_read_bytes_total{memory=\"copied\"} 9\n";
-        assert_eq!(carried(metrics, "written", "copied").unwrap(), 7);
-        assert_eq!(carried(metrics, "read", "copied").unwrap(), 9);
-        assert!(carried(metrics, "read", "elsewhere").is_err());
     }
 }

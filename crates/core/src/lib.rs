@@ -4,6 +4,7 @@
 //! device can speak of the same logical unit without knowing each other.
 #![forbid(unsafe_code)]
 
+mod carried;
 mod deadlines;
 mod device_type;
 mod durations;
@@ -24,6 +25,7 @@ pub mod text;
 mod time;
 mod wall_clock;
 
+pub use carried::Carried;
 pub use deadlines::{Alarm, Deadlines};
 pub use device_type::DeviceType;
 pub use durations::Durations;

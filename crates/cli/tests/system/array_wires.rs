@@ -3,11 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::arrays::await_first;
 use crate::harness::{Process, Server, World, pattern, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// What the mirror of two members of 24 MiB has.
 const SIZE_BYTES: usize = 22 << 20;
+/// Where the data of a member begins.
+const DATA_AT: usize = 1 << 20;
 
 /// A host with one volume for each wire.
 fn boxes(world: &World) -> Server {
@@ -83,6 +86,63 @@ fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     front.signal(rustix::process::Signal::TERM);
     assert!(front.wait(TIMEOUT).success(), "{}", front.log());
     assert!(behind.stop().success(), "{}", behind.log());
+}
+
+/// Reads the whole volume of the array.
+#[track_caller]
+fn expect(world: &World, content: &[u8]) {
+    let back = world.scratch.text("back");
+    let _ = fs::remove_file(&back);
+    run_ok(world.sanwire(&["cp", "hs+ip://127.0.0.1/d", &back]), TIMEOUT);
+    assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
+}
+
+/// Writes the whole volume of the array, whose member in this file goes when it has got the first of it.
+#[track_caller]
+fn fill_while(world: &World, content: &[u8], file: &str, disturb: impl FnOnce()) {
+    let image = world.scratch.text("image");
+    fs::write(&image, content).expect("an image");
+    let copying = world.sanwire(&["cp", "--overwrite", &image, "hs+ip://127.0.0.1/d"]);
+    let mut copy = Process::spawn("cp", copying, world.scratch.path("cp.log"));
+    await_first(&world.scratch.path(file), DATA_AT, content);
+    assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+    disturb();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    expect(world, content);
+}
+
+/// HDSP and HyperSCSI over raw Ethernet, each from a server of its own.
+#[test]
+fn a_mirror_over_two_wires_of_raw_ethernet_outlives_each_of_its_servers_in_turn() {
+    let test = "a_mirror_over_two_wires_of_raw_ethernet_outlives_each_of_its_servers_in_turn";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let volume = |name: &str| format!("{name}=file:{},size=24M", world.scratch.text(&format!("{name}.img")));
+    let hdsp = format!("hdsp:{}", world.interface());
+    let mut one = Server::start_alone(&world, &[&volume("one")], &["--wire", &hdsp, "--allow", "any"]);
+    let mut two = Server::start_beside(&world, "second", world.interface(), &[&volume("two")], &["--allow", "any"]);
+    let urls = [format!("hdsp://{}/box/one", world.interface()), format!("hs+eth://{}/second/two", world.interface())];
+    run_ok(world.sanwire(&["array", "create", "apart", "--mirror", &urls[0], &urls[1]]), TIMEOUT);
+    let mut front = front(&world, &format!("d=array:apart,member={},member={}", urls[0], urls[1]));
+    let said = |front: &Process, what: &str| front.log().matches(what).count();
+    wait_until("the copies are the same", TIMEOUT, || said(&front, "has all again") == 1);
+    for (number, server, file) in [(1, &mut one, "one.img"), (2, &mut two, "two.img")] {
+        fill_while(&world, &pattern(number, SIZE_BYTES), file, || server.kill());
+        let is_out = format!("member {number} ({}) is out", urls[number as usize - 1]);
+        wait_until("it is said that it is out", TIMEOUT, || said(&front, &is_out) == 1);
+        server.restart();
+        wait_until("it is back", TIMEOUT, || said(&front, "has all again") == number as usize + 1);
+    }
+    let content = pattern(2, SIZE_BYTES);
+    expect(&world, &content);
+    front.signal(rustix::process::Signal::TERM);
+    assert!(front.wait(TIMEOUT).success(), "{}", front.log());
+    let scrubbed = run_ok(world.sanwire(&["array", "scrub", "apart", &urls[0], &urls[1]]), TIMEOUT);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, file) in [(&mut one, "one.img"), (&mut two, "two.img")] {
+        assert!(server.stop().success(), "{}", server.log());
+        let held = fs::read(world.scratch.path(file)).expect("the member's file");
+        assert!(held[DATA_AT..DATA_AT + SIZE_BYTES] == content, "a member differs");
+    }
 }
 
 #[test]

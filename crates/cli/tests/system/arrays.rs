@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run, wait_until};
 use crate::manage::{ctl, ctl_ok};
@@ -32,17 +32,43 @@ fn ok(client: &Client, arguments: &[&str]) -> String {
     told.stdout
 }
 
-/// Writes the whole volume, while `disturb` is at work, and reads it back.
-fn fill(client: &Client, scratch: &Scratch, url: &str, seed: u64, disturb: impl FnOnce()) -> Vec<u8> {
-    let (image, content) = (scratch.path("image.raw"), pattern(seed, SIZE_BYTES));
+/// Writes the whole volume, and reads it back.
+fn fill(client: &Client, scratch: &Scratch, url: &str, seed: u64) -> Vec<u8> {
+    let (image, content) = (scratch.text("image.raw"), pattern(seed, SIZE_BYTES));
     fs::write(&image, &content).expect("an image");
-    let command = client.command(&["cp", "--overwrite", &image.display().to_string(), url]);
-    let mut copy = Process::spawn("cp", command, scratch.path("cp.log"));
-    std::thread::sleep(Duration::from_millis(50));
-    disturb();
-    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    ok(client, &["cp", "--overwrite", &image, url]);
     expect(client, scratch, url, &content);
     content
+}
+
+/// The same with this content. `disturb` is at work meanwhile, from when the first of it stands in this file of a member, at this place.
+fn fill_while(
+    (client, scratch, url): (&Client, &Scratch, &str),
+    content: &[u8],
+    (disk, at): (&Path, usize),
+    disturb: impl FnOnce(),
+) {
+    let image = scratch.text("image.raw");
+    fs::write(&image, content).expect("an image");
+    let command = client.command(&["cp", "--overwrite", &image, url]);
+    let mut copy = Process::spawn("cp", command, scratch.path("cp.log"));
+    await_first(disk, at, content);
+    assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+    disturb();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    expect(client, scratch, url, content);
+}
+
+/// Waits until the first sector of this stands in a file at this place.
+#[track_caller]
+pub fn await_first(disk: &Path, at: usize, content: &[u8]) {
+    let disk = fs::File::open(disk).expect("the member's file");
+    let (mut first, begun) = ([0_u8; 512], Instant::now());
+    while first != content[..512] {
+        assert!(begun.elapsed() < TIMEOUT, "nothing is written");
+        std::thread::sleep(Duration::from_millis(1));
+        disk.read_exact_at(&mut first, at as u64).expect("it is read");
+    }
 }
 
 #[track_caller]
@@ -84,12 +110,13 @@ fn a_mirror_over_two_wires_outlives_each_of_its_servers_in_turn() {
     let mut server = Server::start_on(&front, &[&wire], &[&volume], &[]);
     let url = format!("hs+ip://127.0.0.1:{own}/d");
     wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
-    fill(&client, &front, &url, 1, || one.kill());
+    fill_while((&client, &front, &url), &pattern(1, SIZE_BYTES), (&first.path("disk.img"), DATA_AT), || one.kill());
     let is_out = format!("member 1 ({}) is out", urls[0]);
     wait_until("it is said that the first is out", TIMEOUT, || times(&server, &is_out) == 1);
     one.restart();
     wait_until("the first is back", TIMEOUT, || times(&server, "has all again") == 2);
-    let content = fill(&client, &front, &url, 2, || two.kill());
+    let content = pattern(2, SIZE_BYTES);
+    fill_while((&client, &front, &url), &content, (&second.path("disk.img"), DATA_AT), || two.kill());
     let shown = ok(&client, &["array", "show", &urls[0], &urls[1]]);
     assert!(shown.contains("out: lacks what was written since") && shown.contains("cannot be opened"), "{shown}");
     two.restart();
@@ -101,6 +128,67 @@ fn a_mirror_over_two_wires_outlives_each_of_its_servers_in_turn() {
     for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
         assert!(server.stop().success(), "{}", server.log());
         assert!(data(scratch) == content, "a member differs");
+    }
+}
+
+/// A stripe of the arrays that servers have of their own files.
+const CHUNK_BYTES: usize = 64 << 10;
+/// What a mirror of two such arrays has, of two files of 12 MiB each.
+const NESTED_BYTES: usize = 18 << 20;
+
+/// A server whose disk is an array in stripes over two of its files.
+fn striped(client: &Client, scratch: &Scratch, name: &str, wire: &str) -> Server {
+    let [one, two] = ["0.img", "1.img"].map(|file| format!("file:{}", scratch.text(file)));
+    let new = |file: &str| format!("{file},size=12M");
+    ok(client, &["array", "create", name, "--stripe", &new(&one), &new(&two)]);
+    let shown = ok(client, &["array", "show", &one, &two]);
+    assert!(shown.contains(&format!("array {name}, 20 MiB, 2 parts in stripes of 64 KiB")), "{shown}");
+    let volume = format!("disk=array:{name},member={one},member={two}");
+    Server::start_on(scratch, &[wire], &[&volume], &[])
+}
+
+/// What the files of such a server have of the mirror, whose data begins at the same place as that of every array.
+fn data_of_stripes(scratch: &Scratch) -> Vec<u8> {
+    let files = ["0.img", "1.img"].map(|name| fs::read(scratch.path(name)).expect("the member's file"));
+    let chunk = |number: usize| {
+        let at = DATA_AT + number / 2 * CHUNK_BYTES;
+        &files[number % 2][at..at + CHUNK_BYTES]
+    };
+    let first = DATA_AT / CHUNK_BYTES;
+    (first..first + NESTED_BYTES / CHUNK_BYTES).flat_map(chunk).copied().collect()
+}
+
+/// Stripes at the servers, and a mirror of these at the host that uses it.
+#[test]
+fn arrays_at_two_servers_are_the_members_of_an_array_which_outlives_one_of_them() {
+    let (first, second, front) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let (hs, iscsi, own) = (port(), port(), port());
+    let client = Client::new(&front, "client");
+    let mut one = striped(&client, &first, "stripes-one", &format!("hs-ip:127.0.0.1:{hs}"));
+    let mut two = striped(&client, &second, "stripes-two", &format!("iscsi:127.0.0.1:{iscsi}"));
+    let urls =
+        [format!("hs+ip://127.0.0.1:{hs}/disk"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0")];
+    let made = ok(&client, &["array", "create", "of-stripes", "--mirror", &urls[0], &urls[1]]);
+    assert!(made.contains("is made, of 18 MiB"), "{made}");
+    let volume = format!("d=array:of-stripes,member={}", urls[0]);
+    let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &[&volume], &[]);
+    let url = format!("hs+ip://127.0.0.1:{own}/d");
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    let content = pattern(21, NESTED_BYTES);
+    // The first chunk of the mirror's data is an even one, so it is in the first file, behind half of those before it.
+    let at = DATA_AT + DATA_AT / 2;
+    fill_while((&client, &front, &url), &content, (&first.path("0.img"), at), || one.kill());
+    let is_out = format!("member 1 ({}) is out", urls[0]);
+    wait_until("it is said that the first is out", TIMEOUT, || times(&server, &is_out) == 1);
+    one.restart();
+    wait_until("the first is back", TIMEOUT, || times(&server, "has all again") == 2);
+    expect(&client, &front, &url, &content);
+    assert!(server.stop().success(), "{}", server.log());
+    let scrubbed = ok(&client, &["array", "scrub", "of-stripes", &urls[0], &urls[1]]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data_of_stripes(scratch) == content, "a member differs");
     }
 }
 
@@ -237,7 +325,8 @@ fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
     assert!(refused.stderr.contains("it is no array"), "{refused:?}");
     let refused = ctl(&socket, &["replace-member", "d", "2", &urls[2]]);
     assert!(refused.stderr.contains("member 2 is there"), "{refused:?}");
-    let content = fill(&client, &front, &url, 6, || two.kill());
+    let content = pattern(6, SIZE_BYTES);
+    fill_while((&client, &front, &url), &content, (&second.path("disk.img"), DATA_AT), || two.kill());
     wait_until("the second is out", TIMEOUT, || times(&server, &format!("member 2 ({}) is out", urls[1])) == 1);
     let replaced = ctl_ok(&socket, &["replace-member", "d", "2", &urls[2]]);
     assert!(replaced.contains("is member 2 of d now"), "{replaced}");
@@ -424,11 +513,11 @@ fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
     let volume = |keys: &str| format!("d=array:taken,member={}{keys},member={}{keys}", urls[0], urls[1]);
     let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &[&volume("")], &[]);
     wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
-    fill(&client, &front, &format!("hs+ip://127.0.0.1:{own}/d"), 11, || ());
+    fill(&client, &front, &format!("hs+ip://127.0.0.1:{own}/d"), 11);
     // Another host takes it over, writes, and leaves it again.
     let taken = volume(r"\,takeover");
     let mut new = Server::start_on(&other, &[&format!("hs-ip:127.0.0.1:{theirs}")], &[&taken], &[]);
-    let content = fill(&client, &other, &format!("hs+ip://127.0.0.1:{theirs}/d"), 12, || ());
+    let content = fill(&client, &other, &format!("hs+ip://127.0.0.1:{theirs}/d"), 12);
     assert!(new.stop().success(), "{}", new.log());
     // The one that had it before finds that out by what it asks next.
     let (url, image) = (format!("hs+ip://127.0.0.1:{own}/d"), front.text("image.raw"));

@@ -147,8 +147,11 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
         let (socket, store) = (world.scratch.text("control"), world.scratch.path("disk.img"));
         let (interface, volume) = (world.interface(), format!("disk=file:{},size=16M,direct", store.display()));
         let wires = ["hdsp", "hs-eth"].map(|wire| format!("{wire}:{interface},path=xdp"));
+        // Threads would write from the same memory: that the ring does, too, is what is to be seen.
+        let engine = ["--engine", "io-uring"];
         let options =
             ["--wire", &wires[0], "--wire", &wires[1], "--allow", "any", "--shards", "2", "--control", &socket];
+        let options = [&options[..], &engine].concat();
         let mut server = Server::start_alone(&world, &[&volume, "secret=ram:8M,security=aes-128-gcm"], &options);
         let sanwire = |arguments: &[&str]| run_ok(world.sanwire(arguments), TIMEOUT);
         let ctl = |arguments: &[&str]| sanwire(&[&["ctl", "--socket", &socket], arguments].concat());
@@ -209,4 +212,27 @@ fn where_af_xdp_cannot_be_had_it_is_said_why() {
     Filesystem::Ext4.check(&attached.place);
     attached.detach(&world);
     assert!(first.stop().success(), "{}", first.log());
+}
+
+/// Who may not load a program serves all the same.
+#[test]
+fn where_the_rights_do_not_allow_af_xdp_it_is_said_which_it_takes() {
+    let test = "where_the_rights_do_not_allow_af_xdp_it_is_said_which_it_takes";
+    let Some(world) = World::new(test, 1500, &["setpriv"]) else { return };
+    let (socket, wire) = (world.scratch.text("control"), format!("hdsp:{},path=xdp", world.interface()));
+    let options = ["--wire", &wire, "--allow", "any", "--control", &socket];
+    let mut server = Server::start_without(&world, "-bpf,-sys_admin", &["disk=ram:8M"], &options);
+    let begin = format!("WARN wire {wire}: packets of lan0 come by AF_PACKET, not by AF_XDP: the kernel refuses ");
+    let end = ": it takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
+    let is_told = |line: &str| line.contains(&begin) && line.ends_with(end);
+    wait_until("it is said", TIMEOUT, || server.log().lines().any(is_told));
+    let status = run_ok(world.sanwire(&["ctl", "--socket", &socket, "status"]), TIMEOUT);
+    assert!(status.contains("by AF_PACKET") && !status.contains("by AF_XDP"), "{status}");
+    let (image, back) = (world.scratch.text("image"), world.scratch.text("back"));
+    let (content, url) = (pattern(9, CONTENT_BYTES), Wire::Hdsp.url("disk"));
+    fs::write(&image, &content).expect("an image");
+    run_ok(world.sanwire(&["cp", "--overwrite", &image, &url]), TIMEOUT);
+    run_ok(world.sanwire(&["cp", &url, &back]), TIMEOUT);
+    assert!(fs::read(&back).expect("a copy")[..CONTENT_BYTES] == content, "{url}");
+    assert!(server.stop().success(), "{}", server.log());
 }

@@ -62,24 +62,6 @@ pub struct Handshakes {
     pub refused: u64,
 }
 
-/// Bytes that writes have brought.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Written {
-    /// Which went on from where they came.
-    pub in_place: u64,
-    /// Which were copied first.
-    pub copied: u64,
-}
-
-/// Bytes that answers have carried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Answered {
-    /// Which went into packets from where they were given to us.
-    pub in_place: u64,
-    /// Which were copied: guarded by more than a checksum, or from several places into one packet.
-    pub copied: u64,
-}
-
 /// How often W of a client has changed, for want of memory or because there was some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WindowChanges {

@@ -12,7 +12,7 @@ mod server;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-pub use counters::{Answered, ConnectionStatus, Counters, Handshakes, Traffic, WindowChanges, Written};
+pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic, WindowChanges};
 pub use server::{
     Answer, CommandHandle, Directory, Disk, GivenAt, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };

@@ -33,7 +33,7 @@ pub(crate) use self::logins::{LoginOutcome, LoginPhase, LoginService, Newcomer, 
 pub(crate) use self::table::{
     DATA_AT, FrontParts, LOGIN_RESULTS, PROTOCOLS, WIRE_DEFAULT, WIRES, builders, logins, wire_name,
 };
-pub(crate) use self::tally::{Tally, TallyFamily, TallyOf};
+pub(crate) use self::tally::{CarriedFamilies, Tally, TallyFamily, TallyOf};
 use crate::command::CommandRef;
 use crate::counting::PacketCount;
 use crate::link::LinkAddress;

@@ -54,7 +54,7 @@ pub(super) fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Serve
         identity: identity(1),
         psk: PSK,
         instance,
-        links: vec![limits(plan)],
+        links: vec![limits(plan, plan.window_packets)],
         group_packets: plan.group_packets,
         write_room_bytes: 256 << 10,
         transfer_max_bytes: 1 << 20,
@@ -72,8 +72,8 @@ pub(super) fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Serve
     })
 }
 
-fn limits(plan: &Plan) -> LinkLimits {
-    LinkLimits { packet_max_bytes: plan.packet_max_bytes, window_packets: plan.window_packets }
+fn limits(plan: &Plan, window_packets: u32) -> LinkLimits {
+    LinkLimits { packet_max_bytes: plan.packet_max_bytes, window_packets }
 }
 
 pub(super) fn initiator(plan: &Plan, client: usize, random: &mut Random) -> Initiator {
@@ -86,9 +86,9 @@ pub(super) fn initiator(plan: &Plan, client: usize, random: &mut Random) -> Init
         disk_address: 3,
         disk_type: DiskType::Any,
         protection: sanwire_core::Protection::Checksum,
-        links: vec![limits(plan)],
+        links: vec![limits(plan, plan.client_window_packets)],
         places: vec![path(MacAddress::BROADCAST)],
-        group_packets: plan.group_packets,
+        group_packets: plan.client_group_packets,
         patience: plan.patience,
         seed: random.seed(),
     };

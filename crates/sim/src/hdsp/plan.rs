@@ -61,10 +61,14 @@ pub struct Plan {
     pub protection: Protection,
     /// The largest packet.
     pub packet_max_bytes: u16,
-    /// W.
+    /// W that the server offers.
     pub window_packets: u32,
-    /// N.
+    /// N that the server offers.
     pub group_packets: u16,
+    /// W that the clients offer.
+    pub client_window_packets: u32,
+    /// N that the clients offer.
+    pub client_group_packets: u16,
     /// The link.
     pub link: LinkPlan,
     /// What happens, and when.
@@ -112,6 +116,14 @@ impl Plan {
             changes_flow: random.chance(300_000),
             patience: Duration::from_secs(60),
             memory_bytes: 16 << 20,
+            client_window_packets: random.choose(&[1, 10, 64, 512, 65_535, u32::MAX]),
+            client_group_packets: random.choose(&[1, 2, 32, 256]),
         }
+    }
+
+    /// W that both ends agree on.
+    #[must_use]
+    pub fn agreed_window_packets(&self) -> u32 {
+        self.window_packets.min(self.client_window_packets)
     }
 }

@@ -53,6 +53,13 @@ struct Disk {
     unstable: BTreeMap<u64, Vec<Sector>>,
 }
 
+/// What is on a disk at a moment.
+#[derive(Debug)]
+pub struct Image {
+    shown: BTreeMap<u64, Sector>,
+    unstable: BTreeMap<u64, Vec<Sector>>,
+}
+
 /// The way of a host to a member.
 #[derive(Debug)]
 pub struct Connection {
@@ -216,6 +223,32 @@ impl Network {
         state.settle_late(disk);
         state.disks[disk].shown.clear();
         state.disks[disk].unstable.clear();
+    }
+
+    /// What is on a disk now.
+    pub fn image(&self, disk: usize) -> Image {
+        let disk = &self.lock().disks[disk];
+        Image { shown: disk.shown.clone(), unstable: disk.unstable.clone() }
+    }
+
+    /// This is on a disk from now on; gives what was there.
+    pub fn restore(&self, disk: usize, image: Image) -> Image {
+        let state = &mut *self.lock();
+        // What was asked before was asked of what goes.
+        state.settle_late(disk);
+        let disk = &mut state.disks[disk];
+        Image {
+            shown: std::mem::replace(&mut disk.shown, image.shown),
+            unstable: std::mem::replace(&mut disk.unstable, image.unstable),
+        }
+    }
+
+    /// A bit of a sector changes by itself, and no error tells it.
+    pub fn rot(&self, disk: usize, sector: u64) {
+        let State { disks, random, .. } = &mut *self.lock();
+        let shown = disks[disk].shown.entry(sector).or_default().get_or_insert_with(|| Box::new([0; SECTOR_BYTES]));
+        let byte = random.range(0..=SECTOR_BYTES as u64 - 1) as usize;
+        shown[byte] ^= 1 << random.range(0..=7);
     }
 
     /// All power goes.

@@ -4,6 +4,7 @@ mod disk;
 mod flights;
 mod growing;
 mod hosts;
+mod lying;
 mod model;
 mod plan;
 mod replacing;
@@ -128,6 +129,19 @@ fn grown(seed: u64) -> Outcome<()> {
 #[test]
 fn members_go_and_come_and_are_replaced_while_an_array_becomes_longer() {
     run_seeds("array", 1500, grown);
+}
+
+#[test]
+fn an_older_image_of_a_member_is_not_taken_for_it() {
+    run_seeds("array", 1000, |seed| lying::show_older(plan(&mut plan_random(13, seed)), seed));
+}
+
+#[test]
+fn copies_that_rot_are_counted_and_made_as_the_first_one_is() {
+    run_seeds("array", 500, |seed| {
+        let plan = plan(&mut plan_random(14, seed));
+        lying::rot(Plan { copies: plan.copies.max(2), lives: 2, ..plan }, seed)
+    });
 }
 
 /// Seeds that have failed once, most of them not among the first ones.

@@ -58,29 +58,13 @@ pub(super) struct World {
 pub fn run(plan: Plan, seed: u64) -> Outcome<()> {
     let mut world = World::new(plan, Random::new(seed))?;
     for _ in 0..plan.lives {
-        world.assemble()?;
-        for _ in 0..plan.turns {
-            world.turn()?;
-            if world.is_ended {
-                break;
-            }
-        }
-        let is_ended = std::mem::take(&mut world.is_ended);
-        if world.random.chance(500_000) && !is_ended {
-            world.quiesce()?;
-        }
-        if world.former.is_none() && world.random.chance(plan.taken_per_million) {
-            world.hand_over();
-        } else {
-            world.die();
-            world.see_former()?;
-        }
+        world.live()?;
     }
     world.check_all()
 }
 
 impl World {
-    fn new(plan: Plan, mut random: Random) -> Outcome<Self> {
+    pub(super) fn new(plan: Plan, mut random: Random) -> Outcome<Self> {
         let network = Network::new(random.fork(), plan.copies * plan.groups + plan.spares, MEMBER_BYTES);
         let mut world = World {
             random,
@@ -114,6 +98,33 @@ impl World {
         world.model = Model::new(parts.into_iter().flatten());
         world.sectors = sectors;
         Ok(world)
+    }
+
+    /// A host has the array for a while.
+    pub(super) fn live(&mut self) -> Outcome<()> {
+        self.assemble()?;
+        self.use_it()?;
+        let is_ended = std::mem::take(&mut self.is_ended);
+        if self.random.chance(500_000) && !is_ended {
+            self.quiesce()?;
+        }
+        if self.former.is_none() && self.random.chance(self.plan.taken_per_million) {
+            self.hand_over();
+            return Ok(());
+        }
+        self.die();
+        self.see_former()
+    }
+
+    /// All turns of a life, or as many as there are until its host ends.
+    pub(super) fn use_it(&mut self) -> Outcome<()> {
+        for _ in 0..self.plan.turns {
+            self.turn()?;
+            if self.is_ended {
+                break;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn candidate(&self, disk: usize) -> Candidate {
@@ -160,7 +171,7 @@ impl World {
         }
     }
 
-    fn assemble(&mut self) -> Outcome<()> {
+    pub(super) fn assemble(&mut self) -> Outcome<()> {
         self.network.set(true, 0);
         let disks = self.disks();
         let mut hidden: Vec<usize> = (0..disks)
@@ -196,7 +207,7 @@ impl World {
     }
 
     /// Nothing goes wrong any more: all that is under way ends.
-    fn quiesce(&mut self) -> Outcome<()> {
+    pub(super) fn quiesce(&mut self) -> Outcome<()> {
         (0..self.disks()).for_each(|disk| self.network.mend(disk));
         self.network.set(false, 0);
         self.deliver()?;
@@ -207,7 +218,7 @@ impl World {
     }
 
     /// The host of the array ends.
-    fn die(&mut self) {
+    pub(super) fn die(&mut self) {
         self.flights.clear();
         self.network.end_some(|_| true);
         self.forget();
@@ -335,13 +346,27 @@ impl World {
     }
 
     /// All members are there, and become the same; then each of them has what may be read.
-    fn check_all(&mut self) -> Outcome<()> {
+    pub(super) fn check_all(&mut self) -> Outcome<()> {
         (0..self.disks()).for_each(|disk| self.network.mend(disk));
         (self.plan.hidden_per_million, self.plan.hurt_per_million) = (0, 0);
         self.assemble()?;
         self.network.set(true, 0);
         let array = self.array();
         self.restore_cleared()?;
+        self.become_same()?;
+        if let Some(member) = array.members().into_iter().find(|member| member.standing != Standing::In) {
+            return Err(format!("a member is not in: {member:?}"));
+        }
+        let different = array.scrub(&mut |begin| self.drive(begin)).map_err(text)?;
+        if different > 0 {
+            return Err(format!("{different} pieces differ among the members"));
+        }
+        self.read_all()
+    }
+
+    /// All members that are there become the same.
+    pub(super) fn become_same(&mut self) -> Outcome<()> {
+        let array = self.array();
         let mut steps = 0;
         while let Some(started) = array.resync(&self.completions[0]) {
             self.fly(0, What::Resync, (0, 0), Moment::default(), started)?;
@@ -350,13 +375,12 @@ impl World {
                 return Err(format!("it never ends to bring members up to date: {:?}", array.members()));
             }
         }
-        if let Some(member) = array.members().into_iter().find(|member| member.standing != Standing::In) {
-            return Err(format!("a member is not in: {member:?}"));
-        }
-        let different = array.scrub(&mut |begin| self.drive(begin)).map_err(text)?;
-        if different > 0 {
-            return Err(format!("{different} pieces differ among the members"));
-        }
+        Ok(())
+    }
+
+    /// Each sector shows what it may.
+    pub(super) fn read_all(&mut self) -> Outcome<()> {
+        let array = self.array();
         for sector in self.model.sectors().collect::<Vec<_>>() {
             let moment = self.model.now(sector, 1);
             let request = Request::Read { offset_bytes: sector * SECTOR, buffer: vec![9; SECTOR_BYTES].into() };

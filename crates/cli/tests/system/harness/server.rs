@@ -53,7 +53,17 @@ impl Server {
 
     /// Serves volumes on the wires that are among the options.
     pub fn start_alone(world: &World, volumes: &[&str], options: &[&str]) -> Server {
-        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        Server::start_in(world, world.on_server(env!("CARGO_BIN_EXE_sanwire")), volumes, options)
+    }
+
+    /// The same without some capabilities, as `setpriv` takes them out of the bounding set: `-bpf,-sys_admin`.
+    pub fn start_without(world: &World, capabilities: &str, volumes: &[&str], options: &[&str]) -> Server {
+        let mut command = world.on_server("setpriv");
+        command.args([&format!("--bounding-set={capabilities}"), env!("CARGO_BIN_EXE_sanwire")]);
+        Server::start_in(world, command, volumes, options)
+    }
+
+    fn start_in(world: &World, mut command: Command, volumes: &[&str], options: &[&str]) -> Server {
         command.args(["serve", "--name", SERVER_NAME]).args(options);
         for volume in volumes {
             command.args(["--volume", volume]);

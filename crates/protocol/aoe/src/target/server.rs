@@ -11,7 +11,7 @@ use std::time::Duration;
 use sanwire_ata::{Answer, Ask, Execution, Registers, Step, TaskFile, error};
 use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::quota::Usage;
-use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer};
+use sanwire_core::{Carried, Instant, LinkId, MacAddress, NexusId, Path, Peer};
 use sanwire_scsi::{Reply, Status, Task};
 
 use self::effects::{changes, data_out_bytes, is_remembered, is_verify, read_bytes};
@@ -65,6 +65,8 @@ pub struct Target {
     events: VecDeque<TargetEvent>,
     outbox: VecDeque<(Path, Packet)>,
     counters: Counters,
+    written: Carried,
+    answered: Carried,
     /// Who was told not to be allowed.
     told: BTreeSet<MacAddress>,
 }
@@ -90,6 +92,8 @@ impl Target {
             events: VecDeque::new(),
             outbox: VecDeque::new(),
             counters: Counters::default(),
+            written: Carried::default(),
+            answered: Carried::default(),
             told: BTreeSet::new(),
         };
         if target.config.announces {
@@ -102,6 +106,18 @@ impl Target {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What writes have brought: each is one packet, whose data is put into memory of its own.
+    #[must_use]
+    pub fn written(&self) -> Carried {
+        self.written
+    }
+
+    /// What answers have carried.
+    #[must_use]
+    pub fn answered(&self) -> Carried {
+        self.answered
     }
 
     /// How the quotas are used.
@@ -200,6 +216,7 @@ impl Target {
             bytes => match nexus.memory.frame(bytes) {
                 Some(mut frame) => {
                     frame.copy_from_slice(&data[..bytes]);
+                    self.written.add(bytes, true);
                     Some(frame.freeze())
                 }
                 None => {
@@ -308,6 +325,10 @@ impl Target {
             return;
         }
         let payload = data.map(|data| data.cut(0..data.len())).filter(|data| !data.is_empty());
+        if let Some(payload) = &payload {
+            // What lies in several places is put together on the heap.
+            self.answered.add(payload.len(), payload.heap_bytes() > 0);
+        }
         let head = wire::head(header, argument, payload.as_ref().map_or(0, |payload| payload.len()));
         self.outbox.push_back((path, Packet::new(head, payload)));
     }

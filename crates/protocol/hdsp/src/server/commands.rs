@@ -203,10 +203,7 @@ impl Server {
         let is_copied = connection.agreement.protection != Protection::Checksum;
         for data in pieces.iter().filter_map(|piece| piece.data.as_ref()) {
             // What lies in several places is put together on the heap.
-            match is_copied || data.heap_bytes() > 0 {
-                true => self.answered.copied += data.len() as u64,
-                false => self.answered.in_place += data.len() as u64,
-            }
+            self.answered.add(data.len(), is_copied || data.heap_bytes() > 0);
         }
         pieces.into_iter().for_each(|piece| connection.channel.send(piece, now));
         // Of what was not sent whole its client has no answer: it has given more commands than it may.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::{Arrival, Packet, Recycler};
 use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter, Usage};
-use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path, SessionEnd};
+use sanwire_core::{Carried, ClientId, Deadlines, Instant, LinkId, NexusId, Path, SessionEnd};
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, Throttle};
 
@@ -34,7 +34,7 @@ pub use self::types::{
     Answer, CommandHandle, Directory, Disk, GivenAt, LinkLimits, Request, ServerConfig, ServerEvent, Wanted,
 };
 use crate::channel::data_bytes;
-use crate::counters::{Answered, ConnectionStatus, Counters, Handshakes, WindowChanges, Written};
+use crate::counters::{ConnectionStatus, Counters, Handshakes, WindowChanges};
 use crate::wire::connection::RELEASE;
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Header, PacketType};
@@ -69,8 +69,8 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     counters: Counters,
     handshakes: Handshakes,
-    written: Written,
-    answered: Answered,
+    written: Carried,
+    answered: Carried,
     windows: WindowChanges,
     next_nexus: u64,
     next_handle: u64,
@@ -107,8 +107,8 @@ impl Server {
             events: VecDeque::new(),
             counters: Counters::default(),
             handshakes: Handshakes::default(),
-            written: Written::default(),
-            answered: Answered::default(),
+            written: Carried::default(),
+            answered: Carried::default(),
             windows: WindowChanges::default(),
             next_handle: 0,
             is_closed: false,
@@ -326,13 +326,13 @@ impl Server {
 
     /// What writes have brought.
     #[must_use]
-    pub fn written(&self) -> Written {
+    pub fn written(&self) -> Carried {
         self.written
     }
 
     /// What answers have carried.
     #[must_use]
-    pub fn answered(&self) -> Answered {
+    pub fn answered(&self) -> Carried {
         self.answered
     }
 

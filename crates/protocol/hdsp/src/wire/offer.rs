@@ -273,25 +273,52 @@ mod tests {
 
     const TERMS: Terms = Terms { packet_max_bytes: 9000, window_packets: 512, group_packets: 32 };
 
-    #[test]
-    fn all_are_read_as_written() {
-        let server = ServerOffer {
-            terms: TERMS,
+    fn server_offer(terms: Terms) -> ServerOffer {
+        ServerOffer {
+            terms,
             write_room_bytes: 1 << 20,
             transfer_max_bytes: 1 << 20,
             keep_alive_ms: 1000,
             instance: [7; 16],
             name: "n".repeat(64),
-        };
-        assert_eq!(ServerOffer::read(&server.write()), Ok(server.clone()));
-        let client = ClientOffer {
-            terms: TERMS,
+        }
+    }
+
+    fn client_offer(terms: Terms) -> ClientOffer {
+        ClientOffer {
+            terms,
             protection: Protection::Aes128Gcm,
             disk_type: DiskType::Sata,
             disk_address: 3,
             volume: "v".repeat(64),
             waiting: Waiting::new(65_530, 9, [65_530, 2].into_iter()),
-        };
+        }
+    }
+
+    #[test]
+    fn offers_without_a_window_or_of_groups_that_cannot_be_are_refused() {
+        let (no_window, no_group, least, most) = ((0, 32), (512, 0), (1, 1), (u32::MAX, 256));
+        for (offered, is_taken) in [
+            (no_window, false),
+            (no_group, false),
+            ((512, 257), false),
+            ((u32::MAX, u16::MAX), false),
+            (least, true),
+            ((65_535, 256), true),
+            (most, true),
+        ] {
+            let terms = Terms { window_packets: offered.0, group_packets: offered.1, ..TERMS };
+            let (server, client) = (server_offer(terms), client_offer(terms));
+            let refused = Malformed::Field("W or N");
+            assert_eq!(ServerOffer::read(&server.write()), if is_taken { Ok(server) } else { Err(refused) });
+            assert_eq!(ClientOffer::read(&client.write()), if is_taken { Ok(client) } else { Err(refused) });
+        }
+    }
+
+    #[test]
+    fn all_are_read_as_written() {
+        let (server, client) = (server_offer(TERMS), client_offer(TERMS));
+        assert_eq!(ServerOffer::read(&server.write()), Ok(server.clone()));
         assert_eq!(ClientOffer::read(&client.write()), Ok(client.clone()));
         let agreement = Agreement {
             disk_type: DiskType::Scsi,

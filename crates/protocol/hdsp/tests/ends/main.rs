@@ -10,6 +10,7 @@ mod namesakes;
 mod sessions;
 mod shards;
 mod succession;
+mod terms;
 mod world;
 
 use std::time::Duration;

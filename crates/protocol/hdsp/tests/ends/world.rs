@@ -30,6 +30,10 @@ pub struct Habits {
     pub is_open: bool,
     /// What the server has for received data.
     pub memory_bytes: usize,
+    /// W and N that the server offers.
+    pub server_terms: (u32, u16),
+    /// W and N that the client offers.
+    pub client_terms: (u32, u16),
 }
 
 impl Default for Habits {
@@ -44,6 +48,8 @@ impl Default for Habits {
             is_listed: true,
             is_open: false,
             memory_bytes: 8 << 20,
+            server_terms: (64, 32),
+            client_terms: (64, 32),
         }
     }
 }
@@ -53,6 +59,8 @@ impl Default for Habits {
 pub struct Door {
     client: Option<ClientId>,
     is_open: bool,
+    /// W and N.
+    terms: (u32, u16),
     pub disk: Arc<Mutex<Option<Disk>>>,
 }
 
@@ -98,8 +106,8 @@ fn config(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) ->
         identity: Identity::from_private([2; 32]).unwrap(),
         psk: [9; 32],
         instance: [run; 16],
-        links: limits(),
-        group_packets: 32,
+        links: limits(door.terms.0),
+        group_packets: door.terms.1,
         write_room_bytes: 1 << 20,
         transfer_max_bytes: 1 << 20,
         keep_alive: Duration::from_secs(1),
@@ -116,8 +124,8 @@ fn config(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) ->
     }
 }
 
-fn limits() -> Vec<LinkLimits> {
-    vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }]
+fn limits(window_packets: u32) -> Vec<LinkLimits> {
+    vec![LinkLimits { packet_max_bytes: 1500, window_packets }]
 }
 
 /// A client that differs from others by its run.
@@ -131,9 +139,9 @@ pub fn client(habits: Habits, run: u8, places: Vec<Path>, now: Instant) -> Clien
         disk_address: 0,
         disk_type: habits.wanted,
         protection: Protection::Checksum,
-        links: limits(),
+        links: limits(habits.client_terms.0),
         places,
-        group_packets: 32,
+        group_packets: habits.client_terms.1,
         patience: Duration::from_secs(30),
         seed: [run + 3; 32],
     };
@@ -193,7 +201,8 @@ impl World {
     pub fn new(habits: Habits) -> Self {
         let disk = Disk { address: 3, volume: [7; 16], disk_type: habits.disk_type, protection: habits.protection };
         let listed = habits.is_listed.then(|| Identity::from_private([1; 32]).unwrap().client_id());
-        let door = Door { client: listed, is_open: habits.is_open, disk: Arc::new(Mutex::new(Some(disk))) };
+        let (is_open, terms) = (habits.is_open, habits.server_terms);
+        let door = Door { client: listed, is_open, terms, disk: Arc::new(Mutex::new(Some(disk))) };
         let now = Instant::ZERO + Duration::from_secs(1);
         let memory = Region::new(habits.memory_bytes).unwrap();
         World {

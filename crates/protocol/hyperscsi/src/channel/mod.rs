@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_buffer::Recycler;
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Carried, Instant, Path};
 
 use self::control::Control;
 use self::joins::Joins;
@@ -153,6 +153,11 @@ impl Channel {
             weak_until: None,
             is_too_weak: false,
         }
+    }
+
+    /// Data of the packets that were sent, also of those that were sent again.
+    pub(crate) fn carried(&self) -> Carried {
+        self.guard.carried()
     }
 
     /// The way of the handshake.

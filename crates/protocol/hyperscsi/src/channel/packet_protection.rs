@@ -4,7 +4,7 @@
 //! they are the nonces of the seals. What is sent again is sealed anew.
 
 use sanwire_buffer::{Head, Packet, Recycler, Slice};
-use sanwire_core::Instant;
+use sanwire_core::{Carried, Instant};
 use sanwire_security::ReplayWindow;
 
 use crate::keys::KeyError;
@@ -37,6 +37,7 @@ pub(super) struct PacketProtection {
     replay: ReplayWindow,
     /// Where sealed and compressed data is made: memory that is used again.
     memory: Recycler,
+    carried: Carried,
 }
 
 impl PacketProtection {
@@ -50,7 +51,13 @@ impl PacketProtection {
             next_number: 0,
             replay: ReplayWindow::new(),
             memory,
+            carried: Carried::default(),
         }
+    }
+
+    /// Data of the packets that were made, also of those that were sent again.
+    pub(super) fn carried(&self) -> Carried {
+        self.carried
     }
 
     pub(super) fn connection(&self) -> u32 {
@@ -100,6 +107,9 @@ impl PacketProtection {
     ) -> Option<Packet> {
         let prefix = self.prefix(header, protection);
         let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());
+        // What lies in several places is put together on the heap, and so is what is compressed.
+        let is_of_heap = payload.as_ref().is_some_and(|payload| payload.heap_bytes() > 0);
+        self.carried.add(payload_bytes, is_of_heap || protection != Protection::Checksum);
         let body_bytes = fields[0].len() + fields[1].len() + payload_bytes + guard_bytes(protection);
         let mut head = Head::new();
         head.extend(&prefix.write(body_bytes));

@@ -94,6 +94,7 @@ impl Server {
         match ask {
             Ask::Command(cdb) => {
                 let data_in_max_bytes = data_in_max_bytes.min(self.taken_transfer_bytes(handle.nexus));
+                self.tally.written.add(request.data.as_ref().map_or(0, |data| data.len()), true);
                 let (data_out, tells_residual, piece) = (request.data.map(Slices::from), false, None);
                 let session = self.sessions.get(&handle.nexus);
                 let receipts = session.map_or(0, |session| session.received(settled_below, receipts));

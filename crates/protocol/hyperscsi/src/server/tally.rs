@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use sanwire_core::LinkId;
+use sanwire_core::{Carried, LinkId};
 
 use super::Server;
 use super::connection::Connection;
@@ -61,12 +61,17 @@ pub(super) struct Tally {
     pub(super) handshakes: Handshakes,
     /// Of connections that are gone.
     gone: BTreeMap<LinkId, LinkTally>,
+    /// What their answers have carried.
+    answered: Carried,
+    /// What the writes of all have brought.
+    pub(super) written: Carried,
 }
 
 impl Tally {
     /// A connection is gone.
     pub(super) fn close(&mut self, connection: &Connection) {
         add(&mut self.gone, connection);
+        self.answered += connection.channel.carried();
     }
 }
 
@@ -84,6 +89,20 @@ impl Server {
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         self.tally.handshakes
+    }
+
+    /// What writes have brought. Their packets are put together in memory of its own, so all of it is copied, or decrypted there.
+    #[must_use]
+    pub fn written(&self) -> Carried {
+        self.tally.written
+    }
+
+    /// What answers have carried, and again where packets were sent again.
+    #[must_use]
+    pub fn answered(&self) -> Carried {
+        let mut answered = self.tally.answered;
+        self.connections.values().for_each(|connection| answered += connection.channel.carried());
+        answered
     }
 
     /// What was counted of the connections that there are and were: of each link, also of one that had none.

@@ -21,13 +21,15 @@ use sanwire_scsi::vpd::TargetPort;
 pub(crate) use sanwire_aoe::ETHERTYPE;
 
 use super::{
-    ConnectionStatus, DatagramEnd, FrontBuilder, FrontEnd, FrontEvent, FrontParts, ManageOutcome, NewNexus,
-    NexusSelection, NexusView, Offence,
+    CarriedFamilies, ConnectionStatus, DatagramEnd, FrontBuilder, FrontEnd, FrontEvent, FrontParts, ManageOutcome,
+    NewNexus, NexusSelection, NexusView, Offence, Tally,
 };
 use crate::command::CommandRef;
 use crate::error::StartError;
 use crate::link::LinkAddress;
 use crate::writes::writer;
+
+static CARRIED: CarriedFamilies = CarriedFamilies::new("sanwire_aoe_written_bytes", "sanwire_aoe_read_bytes");
 
 /// What the shard calls this wire.
 pub(super) const NAME: &str = "aoe";
@@ -225,6 +227,10 @@ impl FrontEnd for Aoe {
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
         self.target.counters().reasons().to_vec()
+    }
+
+    fn tallies(&self) -> Vec<Tally> {
+        CARRIED.tallies(self.target.written(), self.target.answered()).into()
     }
 
     fn quotas(&self) -> Vec<Usage> {

@@ -3,16 +3,12 @@
 use sanwire_hdsp::{ConnectionStatus as Status, Server};
 
 use crate::counting::PacketCount;
-use crate::front::{ConnectionStatus, LinkState, Tally, TallyFamily};
+use crate::front::{CarriedFamilies, ConnectionStatus, LinkState, Tally, TallyFamily};
 
 static HANDSHAKES: TallyFamily =
     TallyFamily { name: "sanwire_hdsp_handshakes", help: "How handshakes have ended", label: "result" };
 
-static WRITTEN: TallyFamily =
-    TallyFamily { name: "sanwire_hdsp_written_bytes", help: "Bytes that writes have brought", label: "memory" };
-
-static READ: TallyFamily =
-    TallyFamily { name: "sanwire_hdsp_read_bytes", help: "Bytes that answers have carried", label: "memory" };
+static CARRIED: CarriedFamilies = CarriedFamilies::new("sanwire_hdsp_written_bytes", "sanwire_hdsp_read_bytes");
 
 static WINDOWS: TallyFamily = TallyFamily {
     name: "sanwire_hdsp_window_changes",
@@ -30,15 +26,10 @@ pub(super) fn of(server: &Server) -> Vec<Tally> {
         ("too many at once", counters.crowded),
     ];
     let handshakes = results.into_iter().map(|(result, count)| HANDSHAKES.named(result, count));
-    let written = server.written();
-    let written = [("where they came", written.in_place), ("copied", written.copied)];
-    let written = written.map(|(memory, bytes)| WRITTEN.named(memory, bytes));
-    let answered = server.answered();
-    let answered = [("where they were", answered.in_place), ("copied", answered.copied)];
-    let answered = answered.map(|(memory, bytes)| READ.named(memory, bytes));
+    let carried = CARRIED.tallies(server.written(), server.answered());
     let windows = server.window_changes();
     let windows = [("smaller", windows.shrunk), ("larger", windows.grown)];
-    handshakes.chain(written).chain(answered).chain(windows.map(|(to, count)| WINDOWS.named(to, count))).collect()
+    handshakes.chain(carried).chain(windows.map(|(to, count)| WINDOWS.named(to, count))).collect()
 }
 
 /// All connections, each of one link.

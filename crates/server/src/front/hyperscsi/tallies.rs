@@ -3,10 +3,12 @@
 use sanwire_hyperscsi::{LinkStatus, Server};
 
 use crate::counting::PacketCount;
-use crate::front::{ConnectionStatus, LinkState, Tally, TallyFamily, TallyOf};
+use crate::front::{CarriedFamilies, ConnectionStatus, LinkState, Tally, TallyFamily, TallyOf};
 
 static HANDSHAKES: TallyFamily =
     TallyFamily { name: "sanwire_hyperscsi_handshakes", help: "How handshakes have ended", label: "result" };
+static CARRIED: CarriedFamilies =
+    CarriedFamilies::new("sanwire_hyperscsi_written_bytes", "sanwire_hyperscsi_read_bytes");
 static REKEYS: TallyFamily = TallyFamily {
     name: "sanwire_hyperscsi_rekeys",
     help: "How often a connection has got new keys, by the wire of its handshake",
@@ -29,6 +31,7 @@ pub(super) fn of(server: &Server) -> Vec<Tally> {
     let others = [("too soon after a wrong password", counters.throttled), ("too many at once", counters.crowded)];
     let results = server.handshakes().results().into_iter().chain(others);
     let mut tallies: Vec<Tally> = results.map(|(result, count)| HANDSHAKES.named(result, count)).collect();
+    tallies.extend(CARRIED.tallies(server.written(), server.answered()));
     for (link, tally) in server.link_tallies() {
         let counts = [(&REKEYS, tally.rekeys), (&RESENT, tally.resent_packets), (&TIMEOUTS, tally.timeouts)];
         tallies.extend(counts.map(|(family, count)| Tally { family, of: TallyOf::Link(link), count }));

@@ -69,7 +69,7 @@ impl World {
         while self.next_at() <= until {
             self.step(self.next_at())?;
         }
-        let agreed_packets = self.plan.window_packets;
+        let agreed_packets = self.plan.agreed_window_packets();
         let windows: Vec<u32> = self.server.connections().map(|connection| connection.window_packets).collect();
         match self.plan.changes_flow || windows.iter().all(|packets| *packets == agreed_packets) {
             true => Ok(()),

@@ -136,6 +136,26 @@ fn sectors_are_read_and_written() {
 }
 
 #[test]
+fn what_is_copied_of_writes_and_answers_is_counted() {
+    let mut world = World::new();
+    world.sent();
+    world.give(0, HOST, &ata(1, 0x41, 0x34, 1, 5, &[7; 512]));
+    assert_eq!(world.target.written(), Carried { in_place: 0, copied: 512 });
+    let before = world.target.answered();
+    // What a unit makes for the answer is nobody's but its own: as if it were copied.
+    world.give(0, HOST, &ata(2, 0x40, 0x24, 2, 5, &[]));
+    let made = Carried { copied: before.copied + 1024, ..before };
+    assert_eq!(world.target.answered(), made);
+    // What lies in the memory of a store, or for data, is sent from there.
+    world.keeps = true;
+    world.give(0, HOST, &ata(3, 0x40, 0x24, 2, 5, &[]));
+    let Some((nexus, number, _)) = world.kept.pop() else { panic!("it is kept") };
+    let data = Region::new(4096).unwrap().frame(1024).unwrap().freeze();
+    world.target.reply(nexus, number, Some(Reply::good(Some(Slices::from(data)))), world.now);
+    assert_eq!(world.target.answered(), Carried { in_place: before.in_place + 1024, ..made });
+}
+
+#[test]
 fn what_is_wrong_with_a_command_is_told_by_its_registers() {
     let mut world = World::new();
     world.sent();

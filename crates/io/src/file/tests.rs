@@ -3,6 +3,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_buffer::{Frame, Slice, Slices};
@@ -185,12 +186,18 @@ fn an_idle_engine_does_not_wake_anybody() {
     everywhere(2, |engine, file, _| {
         assert!(!is_woken(engine, 0));
         run(engine, write(&file, 0, vec![1; 512])).unwrap();
-        // A wake-up may come late, on a busy host after any wait; it must not stay.
+        // A worker of a busy host may be halted for long between raising the descriptor and noting that; it must not stay raised.
         let mut is_quiet = || {
             engine.reap(&mut |tag, _| panic!("{tag} twice"));
             !is_woken(engine, 20)
         };
-        assert!((0..100).any(|_| is_quiet()));
+        let mut is_quiet_soon = || {
+            is_quiet() || {
+                thread::sleep(Duration::from_millis(20));
+                false
+            }
+        };
+        assert!((0..500).any(|_| is_quiet_soon()));
     });
 }
 

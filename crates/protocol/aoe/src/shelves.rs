@@ -1,6 +1,7 @@
 //! The targets of a server by their addresses, with what initiators have set of them: shared by all shards.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sanwire_core::{Lun, MacAddress};
@@ -21,6 +22,8 @@ const RESERVED_MAX: usize = 185;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Slot {
     lun: Lun,
+    /// How many were put at addresses before it.
+    put: u64,
     set: TargetSettings,
 }
 
@@ -41,13 +44,15 @@ pub struct Shelves {
     slots: RwLock<BTreeMap<Address, Slot>>,
     record: Record,
     admission: Admission,
+    /// How many units were put at addresses.
+    puts: AtomicU64,
 }
 
 /// Whether a station may give commands to a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// It may, to this unit.
-    Open(Lun),
+    /// It may, to this unit. Another one that is put there gets another number, also if it has the same logical unit number.
+    Open { lun: Lun, put: u64 },
     /// Another station has reserved it.
     Reserved,
     /// There is no such target for it.
@@ -62,7 +67,8 @@ impl Shelves {
 
     /// Serves a unit at an address from now on, with what was set of it before.
     pub fn restore(&self, address: Address, lun: Lun, set: TargetSettings) {
-        self.write().insert(address, Slot { lun, set });
+        let put = self.puts.fetch_add(1, Ordering::Relaxed);
+        self.write().insert(address, Slot { lun, put, set });
     }
 
     /// For a station that may not use a unit, its target is not there from now on. It is asked at each command, also for the station that
@@ -134,7 +140,7 @@ impl Shelves {
         match self.read().get(&address) {
             Some(slot) if !self.is_open(slot, station) => Entry::Absent,
             Some(slot) if !slot.set.reserved.is_empty() && !slot.set.reserved.contains(&station) => Entry::Reserved,
-            Some(slot) => Entry::Open(slot.lun),
+            Some(slot) => Entry::Open { lun: slot.lun, put: slot.put },
             None => Entry::Absent,
         }
     }
@@ -259,7 +265,7 @@ mod tests {
     #[test]
     fn a_target_is_found_by_its_address_and_by_that_of_all() {
         let (shelves, lun) = (shelves(), Lun::new(5).unwrap());
-        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open(lun));
+        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open { lun, put: 0 });
         assert_eq!(shelves.entry(Address { shelf: 7, slot: 4 }, HOST), Entry::Absent);
         shelves.put(Address { shelf: 9, slot: 0 }, Lun::new(6).unwrap());
         assert_eq!(shelves.covered(Address::EVERY, HOST).len(), 2);
@@ -280,7 +286,7 @@ mod tests {
         let many = (0..=255).map(|last| Directive::Add(MacAddress([4, 0, 0, 0, 0, last]))).collect();
         assert_eq!(shelves.mask(ADDRESS, &edit(many)), Some((vec![HOST], Some(MaskError::Full))), "none is added");
         assert_eq!(shelves.mask(ADDRESS, &edit(vec![Directive::Delete(HOST)])), Some((vec![], None)));
-        assert!(matches!(shelves.entry(ADDRESS, OTHER), Entry::Open(_)));
+        assert!(matches!(shelves.entry(ADDRESS, OTHER), Entry::Open { .. }));
     }
 
     #[test]
@@ -289,7 +295,7 @@ mod tests {
         shelves.put(open, Lun::new(6).unwrap());
         assert_eq!(shelves.announced(), [ADDRESS, open]);
         shelves.admit_by(Box::new(|station, lun| lun != Lun::new(5).unwrap() || station == HOST));
-        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open(Lun::new(5).unwrap()));
+        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open { lun: Lun::new(5).unwrap(), put: 0 });
         assert_eq!((shelves.entry(ADDRESS, OTHER), shelves.covered(ADDRESS, OTHER)), (Entry::Absent, vec![]));
         assert_eq!(shelves.covered(Address::EVERY, OTHER), [open]);
         assert_eq!(shelves.announced(), [open], "not all may know of it");
@@ -314,7 +320,7 @@ mod tests {
         let forced = set(ReserveOrder::ForceSet, &[OTHER]);
         assert_eq!(shelves.reserve(ADDRESS, OTHER, &forced), Some(Ok(vec![OTHER])));
         assert_eq!(shelves.reserve(ADDRESS, OTHER, &set(ReserveOrder::Set, &[])), Some(Ok(vec![])));
-        assert!(matches!(shelves.entry(ADDRESS, HOST), Entry::Open(_)));
+        assert!(matches!(shelves.entry(ADDRESS, HOST), Entry::Open { .. }));
     }
 
     #[test]

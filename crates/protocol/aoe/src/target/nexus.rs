@@ -18,6 +18,8 @@ pub(super) struct Nexus {
     pub(super) station: MacAddress,
     pub(super) address: Address,
     pub(super) lun: Lun,
+    /// Which of the units it is that were put there ([`crate::shelves::Entry`]).
+    pub(super) put: u64,
     pub(super) drive: Drive,
     /// Its share of the memory.
     pub(super) memory: Region,

@@ -177,8 +177,8 @@ impl Target {
             self.counters.malformed += 1;
             return;
         };
-        let lun = match self.config.shelves.entry(header.address, station) {
-            Entry::Open(lun) => lun,
+        let unit = match self.config.shelves.entry(header.address, station) {
+            Entry::Open { lun, put } => (lun, put),
             Entry::Reserved => {
                 self.counters.reserved += 1;
                 return self.fail(path, &header, &ata);
@@ -192,7 +192,7 @@ impl Target {
             self.counters.malformed += 1;
             return self.fail(path, &header, &ata);
         }
-        let Some(id) = self.nexus(path, station, header.address, lun, now) else {
+        let Some(id) = self.nexus(path, station, header.address, unit, now) else {
             self.counters.crowded += 1;
             return;
         };
@@ -291,7 +291,7 @@ impl Target {
         let Some(nexus) = self.nexuses.get(&id) else { return };
         let Some(running) = nexus.commands.get(&number) else { return };
         // Somebody else may have reserved the target since it came.
-        if !matches!(self.config.shelves.entry(nexus.address, nexus.station), Entry::Open(_)) {
+        if !matches!(self.config.shelves.entry(nexus.address, nexus.station), Entry::Open { .. }) {
             let registers = Registers::failure(&running.ata.task_file(), error::ABRT);
             return self.go_on(id, number, Step::Done(Answer { registers, data: None }), now);
         }

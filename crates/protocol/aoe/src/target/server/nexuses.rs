@@ -19,17 +19,17 @@ impl Target {
         path: Path,
         station: MacAddress,
         address: Address,
-        lun: Lun,
+        (lun, put): (Lun, u64),
         now: Instant,
     ) -> Option<NexusId> {
         if let Some(id) = self.by_station.get(&(station, address)).copied()
             && let Some(nexus) = self.nexuses.get_mut(&id)
         {
             nexus.used_at = now;
-            if nexus.lun == lun {
+            if (nexus.lun, nexus.put) == (lun, put) {
                 return Some(id);
             }
-            // Another unit is there by now.
+            // Another unit is there by now, and units have this nexus use none of which it has not asked who it is, which ATA never does.
             self.close(id);
         }
         if !self.limits.may_begin(now) {
@@ -53,6 +53,7 @@ impl Target {
                 station,
                 address,
                 lun,
+                put,
                 drive,
                 memory,
                 commands,

@@ -395,6 +395,25 @@ fn stations_that_do_nothing_are_forgotten_and_what_they_have_set_is_not() {
     assert!(write(&mut world, other, 6), "whatever unit is there");
 }
 
+/// What is there by then does not know the nexus, and shows itself to no former one that does not ask who it is.
+#[test]
+fn who_has_used_a_target_begins_anew_with_another_unit_at_its_place() {
+    let mut world = World::new();
+    let is_opened = |event: &TargetEvent| matches!(event, TargetEvent::Opened { .. });
+    let is_closed = |event: &TargetEvent| matches!(event, TargetEvent::Closed { nexus: NexusId(100) });
+    let identify = |tag| ata(tag, 0, 0xec, 1, 0, &[]);
+    assert_eq!(world.give(0, HOST, &identify(1)).len(), 1);
+    assert_eq!(world.give(0, HOST, &identify(2)).len(), 1);
+    assert_eq!(world.events.iter().filter(|event| is_opened(event)).count(), 1);
+    let (shelves, lun) = (Arc::clone(&world.target.config.shelves), Lun::new(5).unwrap());
+    shelves.remove(lun);
+    assert!(world.give(0, HOST, &identify(3)).is_empty(), "nothing is there");
+    shelves.put(ADDRESS, lun);
+    assert_eq!(world.give(0, HOST, &identify(4)).len(), 1);
+    assert_eq!(world.events.iter().filter(|event| is_opened(event)).count(), 2);
+    assert_eq!(world.events.iter().filter(|event| is_closed(event)).count(), 1);
+}
+
 fn station(number: u16) -> MacAddress {
     let [high, low] = number.to_be_bytes();
     MacAddress([2, 0, 0, 1, high, low])

@@ -23,7 +23,7 @@ const SECRETS: [&str; 2] = ["alice has a secret", "bob has another one"];
 /// Parts of the disk begin and end at whole pages of file systems.
 const PAGE: u64 = 4096;
 
-/// Lets each read through after nearly 100,000 instructions, five at each turn: a call may take no more.
+/// Lets each read through for nearly 100,000 of fuel, six at each turn: a call may take no more.
 const SPINNING: &str = r#"(module
   (memory (export "memory") 1)
   (global (export "sanwire_abi_1") i32 (i32.const 0))
@@ -32,7 +32,7 @@ const SPINNING: &str = r#"(module
     "\02\00\00\00" "\00\00\00\00\00\00\00\00\00\00\00\00")
   (func (export "judge") (result i32)
     (local $left i32)
-    (local.set $left (i32.const 19900))
+    (local.set $left (i32.const 16500))
     (loop $spin (br_if $spin (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
     (i32.const 1)))"#;
 /// So many reads of its unit the job makes at least, and each takes so much.

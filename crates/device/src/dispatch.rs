@@ -232,8 +232,8 @@ impl Dispatch<'_> {
         let judging = Judging { derived, guest, geometry, commands, now: *now, deferred_since: *deferred_since };
         let mut judged = None;
         let Passed { operation, is_changed } = judging.judge(task, is_judged, &mut judged)?;
-        if judged.is_some() {
-            self.begun.judged.set(judged);
+        if let Some(judged) = judged {
+            self.begun.judged.set(Some(judged));
         }
         self.is_judged.set(true);
         if is_changed {

@@ -130,7 +130,7 @@ impl Judging<'_> {
     }
 
     /// Asks a program: what is executed in the place of the command, if anything else is.
-    #[inline]
+    #[inline(always)]
     fn ask(
         &self,
         judge: &Judge,
@@ -141,9 +141,10 @@ impl Judging<'_> {
         if let Some(map) = &judge.map {
             return self.ask_below(judge, map, (cdb, subject), data, judged);
         }
-        let head = head(data, 0, judge.head_bytes);
-        let number = self.guest.number();
-        match self.ask_once(judge, number, (cdb, subject.classes), subject.ranges(), &head, judged) {
+        // Few look at data.
+        let head = (judge.head_bytes > 0).then(|| head(data, 0, judge.head_bytes));
+        let (number, head) = (self.guest.number(), head.as_deref().unwrap_or(&[]));
+        match self.ask_once(judge, number, (cdb, subject.classes), subject.ranges(), head, judged) {
             Ok(None) => Ok(None),
             Ok(Some(Change::Rewritten(cdb))) => Ok(Some(cdb)),
             Ok(Some(Change::Moved { lba })) => subject.moved(cdb, lba).map(Some).ok_or_else(|| self.nonsense()),

@@ -59,16 +59,25 @@ impl AllowedOperations {
     /// Whether such a command is allowed.
     #[must_use]
     pub fn allow(&self, cdb: &Cdb) -> bool {
-        let Some(needed) = classes_of(cdb) else { return false };
+        self.allowed_classes(cdb).is_some()
+    }
+
+    /// What such a command does, if it is allowed.
+    pub(crate) fn allowed_classes(&self, cdb: &Cdb) -> Option<OperationClasses> {
+        let needed = classes_of(cdb)?;
         let has_classes = match cdb.operation_code() {
             // The units that it names are asked for themselves.
             operation_code::EXTENDED_COPY => self.classes.intersects(needed),
             _ => needed.is_subset_of(self.classes),
         };
+        // As nearly always.
+        if has_classes {
+            return Some(needed);
+        }
         let action = cdb.get(1).map(|byte| byte & 0x1f);
         let is_it =
             |(code, only): &(u8, Option<u8>)| *code == cdb.operation_code() && (only.is_none() || *only == action);
-        has_classes || self.single.iter().any(is_it)
+        self.single.iter().any(is_it).then_some(needed)
     }
 
     /// Whether such an operation is allowed with some of its CDBs.

@@ -64,8 +64,8 @@ pub struct Judgement {
     pub keep: Option<u64>,
     /// The program wants to hear how the command ends, under this number of its own.
     pub end: Option<u64>,
-    /// What the program has taken of a processor since it judged last, in units of about an instruction: it is asked no more often than the quota
-    /// [`PROGRAM_FUEL`](sanwire_core::quota::PROGRAM_FUEL) allows.
+    /// What the program has taken of a processor since it told that last, in units of about an instruction: it is asked no more often than the
+    /// quota [`PROGRAM_FUEL`](sanwire_core::quota::PROGRAM_FUEL) allows. What is little beside that may be told by a later judgement.
     pub fuel: u64,
 }
 

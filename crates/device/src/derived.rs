@@ -8,7 +8,7 @@ mod users;
 use std::sync::Arc;
 
 use sanwire_core::quota::Usage;
-use sanwire_core::{Instant, NexusId, Principal, WallClock};
+use sanwire_core::{Instant, Principal, WallClock};
 use sanwire_scsi::{Cdb, CommandSet, OperationClasses, operation_code};
 use sanwire_store::{ExtentMap, ExtentStore};
 
@@ -157,13 +157,5 @@ impl Derived {
     pub(crate) fn number_of(&self, offset_bytes: u64) -> Option<u64> {
         let end_bytes = offset_bytes.checked_add(1)?;
         self.in_root.numbers_of(offset_bytes..end_bytes).map(|number| number.start)
-    }
-
-    pub(crate) fn note_read(&self, nexus: NexusId, bytes: u64) {
-        self.users.guest(nexus).iter().for_each(|guest| guest.note_read(bytes));
-    }
-
-    pub(crate) fn note_written(&self, nexus: NexusId, bytes: u64) {
-        self.users.guest(nexus).iter().for_each(|guest| guest.note_written(bytes));
     }
 }

@@ -18,7 +18,7 @@ use crate::data::cut;
 use crate::derived::Refused;
 use crate::execution::Execution;
 use crate::fault::{LBA_OUT_OF_RANGE, MEDIUM_CHANGED, NOT_SUPPORTED, REPLACED, check_condition};
-use crate::judging::Judging;
+use crate::judging::{Judging, Passed};
 use crate::logical_unit::LogicalUnit;
 use crate::progress::{Given, Progress};
 use crate::refusal::Refusal;
@@ -83,7 +83,8 @@ impl LogicalUnits {
                 return Progress::Deferred(Box::new(submission), delay);
             }
         };
-        let given = Given { nexus, judged, receipts: task.receipts, is_bulk_read };
+        let guest = dispatch.begun.guest;
+        let given = Given { nexus, guest, judged, receipts: task.receipts, is_bulk_read };
         let (account, receipt) = (dispatch.begun.account.get(), dispatch.receipt.take());
         match Progress::begin(unit.state(), step, room_bytes, account, given, memory) {
             Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
@@ -157,6 +158,7 @@ struct Dispatch<'a> {
 impl Dispatch<'_> {
     fn step(&self, commands: CommandSet, task: &mut Task) -> Result<Step, Refusal> {
         self.check_seen(task)?;
+        let mut found = None;
         // An attention, a reset or another's reservation between two pieces is for the commands after this one.
         if !task.is_further_piece() {
             let ends_attention = !commands.ends_no_attention(&task.cdb);
@@ -164,11 +166,11 @@ impl Dispatch<'_> {
             self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
             self.check_attention(ends_attention, task.receipts)?;
             self.check_access_state(task)?;
-            self.check_derivation(commands, task)?;
+            found = self.check_derivation(commands, task)?;
         } else if task.piece.is_some_and(|piece| piece.medium != self.begun.unit.medium()) {
             return Err(if task.data_out.is_some() { REPLACED } else { MEDIUM_CHANGED }.into());
         }
-        let operation = commands.find(&task.cdb)?;
+        let operation = found.map_or_else(|| commands.find(&task.cdb), Ok)?;
         self.check_read_only(operation)?;
         match operation.standard {
             CommandStandard::Primary => {
@@ -211,11 +213,12 @@ impl Dispatch<'_> {
         if self.units.port_groups().is_limited() { port_groups::check(self.access_state(), &task.cdb) } else { Ok(()) }
     }
 
-    /// What the owner of a derived unit allows, and his programs. The command may be another one afterwards.
-    fn check_derivation(&self, commands: CommandSet, task: &mut Task) -> Result<(), Refusal> {
-        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), self.begun.guest) else { return Ok(()) };
+    /// What the owner of a derived unit allows, and his programs. The command may be another one afterwards. Which one, if that had to be
+    /// found out.
+    fn check_derivation(&self, commands: CommandSet, task: &mut Task) -> Result<Option<&'static Operation>, Refusal> {
+        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), self.begun.guest) else { return Ok(None) };
         if asks_who_is_there(task) || task.cdb.operation_code() == operation_code::TEST_UNIT_READY {
-            return Ok(());
+            return Ok(None);
         }
         let Beginning { geometry, deferred_since, now, .. } = &self.begun;
         let is_judged = self.is_judged.get();
@@ -224,20 +227,21 @@ impl Dispatch<'_> {
         }
         if derived.is_free(&task.cdb) {
             self.is_judged.set(true);
-            return Ok(());
+            return Ok(None);
         }
         let judging = Judging { derived, guest, geometry, commands, now: *now, deferred_since: *deferred_since };
-        let given = task.cdb;
-        if let Some(judged) = judging.judge(task, is_judged)? {
+        let mut judged = None;
+        let Passed { operation, is_changed } = judging.judge(task, is_judged, &mut judged)?;
+        if let Some(judged) = judged {
             self.begun.judged.set(Some(judged));
         }
         self.is_judged.set(true);
-        if task.cdb != given {
+        if is_changed {
             // What is executed is what counts.
             self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
             self.check_access_state(task)?;
         }
-        Ok(())
+        Ok(Some(operation))
     }
 
     /// Counts a command that was refused because there are no such blocks, where nobody has looked at that before.

@@ -7,6 +7,7 @@ use sanwire_store::{Completion, CompletionQueue, Request, Store};
 
 use crate::abort_scope::AbortScope;
 use crate::beginning::Account;
+use crate::derived::Guest;
 use crate::hold::{Hold, Turn};
 use crate::range::Range;
 use crate::step::CommandState;
@@ -125,9 +126,9 @@ impl Execution {
         self.hold.outlives_its_task
     }
 
-    /// Its store begins with this request; if `is_answered`, no nexus hears how that ends.
-    pub(crate) fn note_start(&mut self, request: &Request, is_answered: bool) {
-        self.worker_hold().note_moved(request);
+    /// Its store begins with this request; if `is_answered`, no nexus hears how that ends. `guest`: who gave it, where that is known.
+    pub(crate) fn note_start(&mut self, request: &Request, is_answered: bool, guest: Option<&Guest>) {
+        self.worker_hold().note_moved(request, guest);
         if self.state.is_stable() {
             self.worker_hold().expect_flush();
         }

@@ -7,6 +7,7 @@ use sanwire_scsi::{Receipt, Sense};
 use sanwire_store::{Completion, CompletionQueue, Request};
 
 use crate::command_program::Keeping;
+use crate::derived::Guest;
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::{NOT_ACCESSIBLE, NOT_SUPPORTED, REPLACED};
 use crate::judged::Judged;
@@ -155,18 +156,22 @@ impl Hold {
         }
     }
 
-    /// Notes that a request of the command is about to begin.
-    pub(crate) fn note_moved(&self, request: &Request) {
+    /// Notes that a request of the command is about to begin; `guest`: who gave it, where that is known.
+    pub(crate) fn note_moved(&self, request: &Request, guest: Option<&Guest>) {
         if request.is_write() {
             let (offset_bytes, length_bytes) = request.range_bytes();
             self.unit.note_change(Range { offset_bytes, length_bytes });
         }
         let Some(derived) = self.unit.derived().filter(|_| !self.is_copy) else { return };
         let (_, length_bytes) = request.range_bytes();
-        match request {
-            Request::Read { .. } => derived.note_read(self.nexus, length_bytes),
-            Request::Write { .. } | Request::WriteZeroes { .. } => derived.note_written(self.nexus, length_bytes),
-            Request::Flush | Request::Discard { .. } | Request::Allocation { .. } => {}
+        let note = match request {
+            Request::Read { .. } => Guest::note_read,
+            Request::Write { .. } | Request::WriteZeroes { .. } => Guest::note_written,
+            Request::Flush | Request::Discard { .. } | Request::Allocation { .. } => return,
+        };
+        match guest {
+            Some(guest) => note(guest, length_bytes),
+            None => derived.users.guest(self.nexus).iter().for_each(|guest| note(guest, length_bytes)),
         }
     }
 

@@ -6,7 +6,7 @@ use sanwire_scsi::Cdb;
 
 use crate::command_program::{CommandProgram, Judgement, Keeping};
 
-/// What programs have said of a command that may be executed.
+/// What programs have said of a command that may be executed, as far as it must be kept.
 #[derive(Default, Debug)]
 pub(crate) struct Judged {
     /// What is executed, if that is not what its initiator has given.
@@ -52,19 +52,14 @@ impl Wishes {
 }
 
 impl Judged {
-    /// A program has judged so.
-    pub(crate) fn note(&mut self, program: &Arc<dyn CommandProgram>, judgement: &Judgement) {
-        // As nearly always.
+    /// A program has judged so. Nearly always there is nothing to keep of that, and then nothing is made for it.
+    pub(crate) fn note(judged: &mut Option<Box<Judged>>, program: &Arc<dyn CommandProgram>, judgement: &Judgement) {
         if judgement.keep.is_none() && judgement.end.is_none() {
             return;
         }
-        self.wishes.add(program, judgement.keep);
-        self.ends.extend(judgement.end.map(|token| End { program: Arc::clone(program), token }));
-    }
-
-    /// Whether nothing of it must be kept.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.cdb.is_none() && self.wishes.0.is_empty() && self.ends.is_empty()
+        let judged = judged.get_or_insert_default();
+        judged.wishes.add(program, judgement.keep);
+        judged.ends.extend(judgement.end.map(|token| End { program: Arc::clone(program), token }));
     }
 
     /// Whether its store may begin.

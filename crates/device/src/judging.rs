@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Slices;
 use sanwire_core::Instant;
-use sanwire_scsi::{Cdb, CommandSet, Extent, OperationClass, OperationClasses, Task, build};
+use sanwire_scsi::{Cdb, CommandSet, Extent, Operation, OperationClass, OperationClasses, Task, build};
 use sanwire_store::{ExtentMap, Geometry};
 
 use crate::command_program::{BlockRange, JudgedCommand, Verdict};
@@ -16,7 +16,7 @@ use crate::fault::ACCESS_DENIED;
 use crate::judged::Judged;
 use crate::refusal::Refusal;
 
-use subject::{Subject, Unfit};
+use subject::{Found, Subject, Unfit, is_written_as_sent};
 
 /// Not at once, or nothing else would have its turn.
 const DEFER_STEP_MIN: Duration = Duration::from_millis(1);
@@ -44,26 +44,54 @@ enum Change {
     Rewritten(Cdb),
 }
 
+/// A command that may be executed.
+pub(crate) struct Passed {
+    pub(crate) operation: &'static Operation,
+    /// It is another one than its initiator has given.
+    pub(crate) is_changed: bool,
+}
+
 impl Judging<'_> {
-    /// Whether a command may be executed that has not been judged yet. It may be another one afterwards. What must be kept of that
-    /// comes back, if anything must.
-    pub(crate) fn judge(&self, task: &mut Task, is_judged: bool) -> Result<Option<Box<Judged>>, Refusal> {
+    /// Whether a command may be executed that has not been judged yet. It may be another one afterwards. What must be kept of what programs
+    /// have said is in `judged` then.
+    ///
+    /// This is done for every command: what was found out of it stays where it is, since moving what has just been written takes longer
+    /// than all that is done with it.
+    pub(crate) fn judge(
+        &self,
+        task: &mut Task,
+        is_judged: bool,
+        judged: &mut Option<Box<Judged>>,
+    ) -> Result<Passed, Refusal> {
         let data = task.data_out.as_ref();
-        let mut subject = self.subject(task.cdb, data).map_err(|unfit| self.refused(unfit))?;
-        if is_judged || self.derived.judges.is_empty() {
-            return Ok(None);
-        }
-        let mut judged = Judged::default();
-        for judge in self.asked_about(subject.classes) {
-            if let Some(changed) = self.ask(judge, &subject, data, &mut judged)? {
-                subject = self.subject(changed, data).map_err(|_| self.nonsense())?;
+        let mut read = self.read(&task.cdb, data);
+        let found = match &mut read {
+            Ok(found) => found,
+            Err(unfit) => return Err(self.refused(*unfit)),
+        };
+        let mut changed = None::<Cdb>;
+        if !is_judged {
+            for judge in self.asked_about(found.subject.classes) {
+                let cdb = changed.as_ref().unwrap_or(&task.cdb);
+                match self.ask(judge, (cdb, &found.subject), data, judged) {
+                    Ok(None) => {}
+                    Ok(Some(next)) => {
+                        *found = self.read(&next, data).map_err(|_| self.nonsense())?;
+                        changed = Some(next);
+                    }
+                    Err(refusal) => return Err(refusal),
+                }
             }
         }
-        if subject.cdb != task.cdb {
-            task.cdb = subject.cdb;
-            judged.cdb = Some(subject.cdb);
+        let operation = found.operation;
+        let is_changed = changed.as_ref().is_some_and(|cdb| *cdb != task.cdb);
+        if let Some(cdb) = changed
+            && is_changed
+        {
+            task.cdb = cdb;
+            judged.get_or_insert_default().cdb = Some(cdb);
         }
-        Ok((!judged.is_empty()).then(|| Box::new(judged)))
+        Ok(Passed { operation, is_changed })
     }
 
     /// Whether a copy may read or write these blocks, or others of its unit in their place: the first of them.
@@ -71,7 +99,7 @@ impl Judging<'_> {
         &self,
         direction: OperationClass,
         range: BlockRange,
-        judged: &mut Judged,
+        judged: &mut Option<Box<Judged>>,
     ) -> Result<u64, Refusal> {
         let classes = OperationClasses::of(direction);
         let blocks = u32::try_from(range.blocks).map_err(|_| self.nonsense())?;
@@ -81,8 +109,8 @@ impl Judging<'_> {
         };
         let mut lba = range.lba;
         for judge in self.asked_about(classes) {
-            let subject = Subject::of_copy(cdb(lba), classes, BlockRange { lba, ..range });
-            if let Some(changed) = self.ask(judge, &subject, None, judged)? {
+            let subject = Subject::of_copy(classes, BlockRange { lba, ..range });
+            if let Some(changed) = self.ask(judge, (&cdb(lba), &subject), None, judged)? {
                 let moved =
                     subject::named(&changed, self.commands).map(|range| range.lba).filter(|lba| cdb(*lba) == changed);
                 let is_within = |lba: &u64| lba.checked_add(range.blocks).is_some_and(|end| end <= self.blocks());
@@ -92,8 +120,8 @@ impl Judging<'_> {
         Ok(lba)
     }
 
-    fn subject(&self, cdb: Cdb, data: Option<&Slices>) -> Result<Subject, Unfit> {
-        Subject::read(cdb, self.derived, (self.commands, self.geometry), data)
+    fn read(&self, cdb: &Cdb, data: Option<&Slices>) -> Result<Found, Unfit> {
+        Found::read(cdb, self.derived, (self.commands, self.geometry), data)
     }
 
     /// The programs that are asked about a command which does this.
@@ -102,38 +130,40 @@ impl Judging<'_> {
     }
 
     /// Asks a program: what is executed in the place of the command, if anything else is.
+    #[inline(always)]
     fn ask(
         &self,
         judge: &Judge,
-        subject: &Subject,
+        (cdb, subject): (&Cdb, &Subject),
         data: Option<&Slices>,
-        judged: &mut Judged,
+        judged: &mut Option<Box<Judged>>,
     ) -> Result<Option<Cdb>, Refusal> {
-        let Some(map) = &judge.map else {
-            let head = head(data, 0, judge.head_bytes);
-            let number = self.guest.number();
-            let change =
-                self.ask_once(judge, number, (&subject.cdb, subject.classes), subject.ranges(), &head, judged)?;
-            return match change {
-                None => Ok(None),
-                Some(Change::Rewritten(cdb)) => Ok(Some(cdb)),
-                Some(Change::Moved { lba }) => subject.moved(lba).map(Some).ok_or_else(|| self.nonsense()),
-            };
-        };
-        self.ask_below(judge, map, subject, data, judged)
+        if let Some(map) = &judge.map {
+            return self.ask_below(judge, map, (cdb, subject), data, judged);
+        }
+        // Few look at data.
+        let head = (judge.head_bytes > 0).then(|| head(data, 0, judge.head_bytes));
+        let (number, head) = (self.guest.number(), head.as_deref().unwrap_or(&[]));
+        match self.ask_once(judge, number, (cdb, subject.classes), subject.ranges(), head, judged) {
+            Ok(None) => Ok(None),
+            Ok(Some(Change::Rewritten(cdb))) => Ok(Some(cdb)),
+            Ok(Some(Change::Moved { lba })) => subject.moved(cdb, lba).map(Some).ok_or_else(|| self.nonsense()),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// Asks a program of a unit from which this one is derived: about the same command, by the numbers of that unit.
+    #[inline(never)]
     fn ask_below(
         &self,
         judge: &Judge,
         map: &ExtentMap,
-        subject: &Subject,
+        (cdb, subject): (&Cdb, &Subject),
         data: Option<&Slices>,
-        judged: &mut Judged,
+        judged: &mut Option<Box<Judged>>,
     ) -> Result<Option<Cdb>, Refusal> {
         let number = judge.users.number_of(&self.guest.principal);
-        let of_command = (&subject.cdb, subject.classes);
+        let of_command = (cdb, subject.classes);
         let pieces: Vec<BlockRange> = subject.ranges().iter().flat_map(|range| self.pieces(map, *range)).collect();
         let change = match (subject.ranges(), &pieces[..]) {
             ([], _) => {
@@ -143,7 +173,7 @@ impl Judging<'_> {
             // Of no blocks.
             (_, []) => None,
             ([_], [piece]) => {
-                let cdb = subject.placed(*piece).ok_or_else(|| self.nonsense())?;
+                let cdb = Subject::placed(cdb, *piece).ok_or_else(|| self.nonsense())?;
                 let head = head(data, 0, judge.head_bytes);
                 let change = self.ask_once(judge, number, (&cdb, subject.classes), &[*piece], &head, judged)?;
                 return match change {
@@ -154,9 +184,9 @@ impl Judging<'_> {
             ([range], pieces) => {
                 let mut from_blocks = 0;
                 for piece in pieces {
-                    let cdb = subject.placed(*piece).ok_or_else(|| self.nonsense())?;
+                    let cdb = Subject::placed(cdb, *piece).ok_or_else(|| self.nonsense())?;
                     // Where its data is that of its blocks one after the other, each piece has its own.
-                    let has_own = from_blocks == 0 || subject.is_written_as_sent();
+                    let has_own = from_blocks == 0 || is_written_as_sent(&cdb);
                     let at_bytes = from_blocks * u64::from(self.geometry.block_bytes);
                     let head = head(data.filter(|_| has_own), at_bytes, judge.head_bytes);
                     let change = self.ask_once(judge, number, (&cdb, subject.classes), &[*piece], &head, judged)?;
@@ -187,7 +217,7 @@ impl Judging<'_> {
         (cdb, classes): (&Cdb, OperationClasses),
         ranges: &[BlockRange],
         data_out: &[u8],
-        judged: &mut Judged,
+        judged: &mut Option<Box<Judged>>,
     ) -> Result<Option<Change>, Refusal> {
         let waited = self.deferred_since.map_or(Duration::ZERO, |since| self.now - since);
         if let Some(delay) = judge.budget.delay(self.now) {
@@ -206,7 +236,7 @@ impl Judging<'_> {
             data_out,
         });
         judge.budget.charge(judgement.fuel, self.now);
-        judged.note(&judge.program, &judgement);
+        Judged::note(judged, &judge.program, &judgement);
         match judgement.verdict {
             Verdict::Allow => Ok(None),
             Verdict::Redirect { lba } => Ok(Some(Change::Moved { lba })),

@@ -11,6 +11,7 @@ use sanwire_store::{Completion, Outcome, Request};
 use crate::abort_scope::AbortScope;
 use crate::beginning::Account;
 use crate::command_program::Keeping;
+use crate::derived::Guest;
 use crate::execution::Execution;
 use crate::fault;
 use crate::hold::{Hold, Turn};
@@ -51,8 +52,10 @@ pub enum Progress {
 
 /// What an execution keeps of its task.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct Given<'a> {
     pub(crate) nexus: NexusId,
+    /// The same as a unit that is derived knows it.
+    pub(crate) guest: Option<&'a Guest>,
     pub(crate) judged: Option<Box<Judged>>,
     /// See [`sanwire_scsi::Task::receipts`].
     pub(crate) receipts: u64,
@@ -67,7 +70,7 @@ impl Progress {
         step: Result<Step, Sense>,
         room_bytes: usize,
         account: Account,
-        given: Given,
+        given: Given<'_>,
         memory: &Region,
     ) -> Progress {
         let (state, request, is_answered) = match step {
@@ -82,7 +85,7 @@ impl Progress {
                 let mut hold = Hold::new(Arc::clone(unit), None, given.nexus);
                 hold.judged = given.judged;
                 let execution = Execution { hold, state: CommandState::Record, account };
-                return Prepared { execution, next: Next::Copy(end) }.progress(memory);
+                return Prepared { execution, next: Next::Copy(end) }.progress(None, memory);
             }
             over => {
                 let reply = Reply { is_bulk_read: given.is_bulk_read, ..reply(unit, over, room_bytes) };
@@ -100,7 +103,7 @@ impl Progress {
             (outlives_its_task, given.receipts, given.is_bulk_read);
         hold.judged = given.judged;
         let next = Next::Store { request, is_answered };
-        Prepared { execution: Execution { hold, state, account }, next }.progress(memory)
+        Prepared { execution: Execution { hold, state, account }, next }.progress(given.guest, memory)
     }
 }
 
@@ -133,7 +136,7 @@ impl Execution {
         match step {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
                 let next = Next::Store { request, is_answered: false };
-                Prepared { execution: Execution { hold, state, account }, next }.progress(memory)
+                Prepared { execution: Execution { hold, state, account }, next }.progress(None, memory)
             }
             Ok(Step::Later(state, request)) => {
                 let next = Next::Store { request, is_answered: false };
@@ -154,7 +157,7 @@ impl Waiting {
     /// Begins, goes on, or goes on waiting.
     pub(crate) fn retry(mut self, memory: &Region) -> Progress {
         match self.0.may_go() {
-            Turn::Now => self.0.go(memory),
+            Turn::Now => self.0.go(None, memory),
             Turn::Later => Progress::Wait(self),
             Turn::Never(sense) => self.0.refuse(&sense),
         }
@@ -162,9 +165,10 @@ impl Waiting {
 }
 
 impl Prepared {
-    fn progress(mut self, memory: &Region) -> Progress {
+    /// Begins, goes on, or waits; `guest`: who gave the command, where that is known.
+    fn progress(mut self, guest: Option<&Guest>, memory: &Region) -> Progress {
         match self.may_go() {
-            Turn::Now => self.go(memory),
+            Turn::Now => self.go(guest, memory),
             Turn::Later => Progress::Wait(Waiting::of(self)),
             Turn::Never(sense) => self.refuse(&sense),
         }
@@ -174,11 +178,11 @@ impl Prepared {
         Progress::Done(self.execution.hold.unit.check_condition(sense))
     }
 
-    fn go(self, memory: &Region) -> Progress {
+    fn go(self, guest: Option<&Guest>, memory: &Region) -> Progress {
         let Prepared { mut execution, next } = self;
         match next {
             Next::Store { request, is_answered } => {
-                execution.note_start(&request, is_answered);
+                execution.note_start(&request, is_answered, guest);
                 if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
             }
             Next::Record(reserving) => {
@@ -216,7 +220,7 @@ fn close(mut hold: Hold, account: Account, reply: Reply, memory: &Region) -> Pro
         Answer { reply, wishes: judged.end(is_good), judged: None }
     };
     let next = Next::Answer(Box::new(answer));
-    Prepared { execution: Execution { hold, state: CommandState::Record, account }, next }.progress(memory)
+    Prepared { execution: Execution { hold, state: CommandState::Record, account }, next }.progress(None, memory)
 }
 
 /// How a command of reservations goes on.

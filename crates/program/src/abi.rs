@@ -6,7 +6,7 @@ mod command;
 mod header;
 
 pub use answer::Nonsense;
-pub(crate) use answer::{Answer, ended};
+pub(crate) use answer::{Answer, ended, is_allowance};
 pub(crate) use command::{Principals, write_command};
 pub(crate) use header::Header;
 

@@ -24,6 +24,9 @@ const FAILED: Sense = Sense::new(SenseKey::HardwareError, AdditionalSense::INTER
 pub(crate) const NOT_KEPT: Sense =
     Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
 
+/// Fuel that is told together with that of later calls if it is less: telling it takes as long as a small program.
+const TOLD_FUEL: u64 = 1_000;
+
 /// The version of a state that never becomes durable.
 const NEVER: u64 = u64::MAX;
 
@@ -153,63 +156,81 @@ impl Program {
     }
 
     /// Judges a command, and says what that took.
+    #[inline]
     pub fn run(&self, command: &JudgedCommand<'_>) -> Judged {
         if !self.header.classes.intersects(command.classes) {
             return Judged { judgement: Verdict::Allow.into(), failure: None, fuel: 0 };
         }
         let mut bench = self.lock();
-        let (judged, fuel) = self.judge_with(&mut bench, command);
+        let (returned, fuel) = self.call(&mut bench, command);
         bench.statistics.call(fuel);
         bench.untold_fuel += fuel;
-        match judged {
-            // Almost always: so that nothing is moved that there is not.
-            Ok(Judgement { verdict: Verdict::Allow, keep, end, .. }) => {
-                bench.statistics.allowed += 1;
-                let told = mem::take(&mut bench.untold_fuel);
-                Judged { judgement: Judgement { verdict: Verdict::Allow, keep, end, fuel: told }, failure: None, fuel }
-            }
-            Ok(judgement) => {
-                bench.statistics.verdict(&judgement.verdict);
-                let told = mem::take(&mut bench.untold_fuel);
-                Judged { judgement: Judgement { fuel: told, ..judgement }, failure: None, fuel }
-            }
-            Err(failure) => {
-                self.fail(&mut bench, failure);
-                let told = mem::take(&mut bench.untold_fuel);
-                let judgement = Judgement { fuel: told, ..Verdict::Refuse(sense(failure)).into() };
-                Judged { judgement, failure: Some(failure), fuel }
-            }
+        // As nearly always: then nothing is read but this, and nothing is moved that there is not.
+        if self.state.is_none() && returned.is_ok_and(abi::is_allowance) {
+            bench.statistics.allowed += 1;
+            let judgement = Judgement { verdict: Verdict::Allow, keep: None, end: None, fuel: bench.tell_fuel() };
+            return Judged { judgement, failure: None, fuel };
         }
+        let (judgement, failure) = self.judgement(&mut bench, returned, command);
+        Judged { judgement, failure, fuel }
     }
 
-    fn judge_with(&self, bench: &mut Bench, command: &JudgedCommand<'_>) -> (Result<Judgement, Failure>, u64) {
+    /// Has its instance judge a command. Gives what that returned, and the fuel that was taken.
+    #[inline]
+    fn call(&self, bench: &mut Bench, command: &JudgedCommand<'_>) -> (Result<u32, Failure>, u64) {
         let Bench { running, principals, .. } = bench;
         let Some(running) = self.started(running) else { return (Err(Failure::NotRunning), 0) };
         let (returned, fuel) = running.judge(self.code.fuel(), |memory| {
             write_command(memory, &self.header, command, principals);
         });
-        let judged = returned.map_err(Failure::from).and_then(|returned| {
-            let hears_of_ends = running.hears_of_ends();
-            let answer = Answer::read(returned, || running.memory(), &self.header, command, hears_of_ends);
-            let Answer { verdict, keeps, token } = answer.map_err(Failure::Nonsense)?;
-            if keeps && self.state.as_ref().is_some_and(|state| state.is_hopeless()) {
-                return Err(Failure::StateNotKept);
+        (returned.map_err(Failure::from), fuel)
+    }
+
+    /// What was judged of a command, of which its instance has returned this, and why it failed, if it did.
+    fn judgement(
+        &self,
+        bench: &mut Bench,
+        returned: Result<u32, Failure>,
+        command: &JudgedCommand<'_>,
+    ) -> (Judgement, Option<Failure>) {
+        match returned.and_then(|returned| self.answer(bench, returned, command)) {
+            Ok(judgement) => {
+                bench.statistics.verdict(&judgement.verdict);
+                (Judgement { fuel: bench.tell_fuel(), ..judgement }, None)
             }
-            Ok(Judgement { verdict, keep: self.take_state(running, keeps), end: token, fuel: 0 })
-        });
-        (judged, fuel)
+            Err(failure) => {
+                self.fail(bench, failure);
+                (Judgement { fuel: bench.tell_fuel(), ..Verdict::Refuse(sense(failure)).into() }, Some(failure))
+            }
+        }
+    }
+
+    fn answer(&self, bench: &mut Bench, returned: u32, command: &JudgedCommand<'_>) -> Result<Judgement, Failure> {
+        let running = bench.running.as_ref().ok_or(Failure::NotRunning)?;
+        let answer = Answer::read(returned, running.memory(), &self.header, command, running.hears_of_ends());
+        let Answer { verdict, keeps, token } = answer.map_err(Failure::Nonsense)?;
+        if keeps && self.state.as_ref().is_some_and(|state| state.is_hopeless()) {
+            return Err(Failure::StateNotKept);
+        }
+        Ok(Judgement { verdict, keep: self.take_state(running, keeps), end: token, fuel: 0 })
     }
 
     /// Its instance; a new one with the state of now, if there is none.
+    #[inline]
     fn started<'a>(&self, running: &'a mut Option<Running>) -> Option<&'a mut Running> {
         if running.is_none() {
-            let mut new = self.code.start().ok()?;
-            if let Some(state) = &self.state {
-                state.restore(self.header.state.of_mut(new.memory_mut()));
-            }
-            *running = Some(new);
+            *running = self.start();
         }
         running.as_mut()
+    }
+
+    #[cold]
+    fn start(&self) -> Option<Running> {
+        let mut new = self.code.start().ok()?;
+        if let Some(state) = &self.state {
+            state.restore(self.header.state.of_mut(new.memory_mut()));
+        }
+        Some(new)
     }
 
     /// Its state is what the call has made of it. Gives the version to wait for, if it is to be waited for.
@@ -238,6 +259,7 @@ impl Program {
         (kept, fuel)
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Bench> {
         self.bench.lock().unwrap_or_else(|poisoned| {
             // Whoever panicked may have left anything in the instance.
@@ -246,6 +268,13 @@ impl Program {
             bench.running = None;
             bench
         })
+    }
+}
+
+impl Bench {
+    /// The fuel that a judgement tells.
+    fn tell_fuel(&mut self) -> u64 {
+        if self.untold_fuel < TOLD_FUEL { 0 } else { mem::take(&mut self.untold_fuel) }
     }
 }
 

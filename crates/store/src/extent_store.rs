@@ -53,16 +53,14 @@ impl ExtentStore {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Whether the request may begin.
-    fn check(&self, request: &Request) -> Result<(), StoreError> {
-        let (offset_bytes, _) = request.range_bytes();
+    /// Whether anybody may ask for such a thing.
+    fn check_access(&self, request: &Request) -> Result<(), ErrorKind> {
         match request {
             Request::Flush => Ok(()),
-            _ if self.is_closed() => Err(StoreError::new(ErrorKind::Gone, offset_bytes)),
-            Request::Discard { .. } if !self.access.discards => {
-                Err(StoreError::new(ErrorKind::Unsupported, offset_bytes))
-            }
-            request => self.geometry().check(request),
+            _ if self.is_closed() => Err(ErrorKind::Gone),
+            Request::Discard { .. } if !self.access.discards => Err(ErrorKind::Unsupported),
+            request if request.is_write() && !self.access.writes => Err(ErrorKind::ReadOnly),
+            _ => Ok(()),
         }
     }
 
@@ -111,14 +109,17 @@ impl Store for ExtentStore {
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
-        if let Err(error) = self.check(&request) {
-            return Started::Done(Err(error));
-        }
         let (offset_bytes, length_bytes) = request.range_bytes();
-        let range = offset_bytes..offset_bytes + length_bytes;
-        // As nearly always.
+        if let Err(kind) = self.check_access(&request) {
+            return Started::Done(Err(StoreError::new(kind, offset_bytes)));
+        }
+        let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
+        // As nearly always: the store below looks at all that is left to be looked at.
         if let Some(place) = self.map.piece(range.clone()) {
             return self.below.start(moved(request, place.start), completions);
+        }
+        if let Err(error) = self.geometry().check(&request) {
+            return Started::Done(Err(error));
         }
         match request {
             Request::Read { offset_bytes, buffer } => {

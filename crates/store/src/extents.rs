@@ -140,6 +140,12 @@ impl ExtentMap {
     /// Where a range lies, if all of it lies in one piece.
     #[must_use]
     pub fn piece(&self, range: Range<u64>) -> Option<Range<u64>> {
+        // As nearly always.
+        if let [Extent { offset_bytes, length_bytes, .. }] = &*self.extents {
+            let is_within =
+                range.start <= range.end && range.start < *length_bytes && (1..=*length_bytes).contains(&range.end);
+            return is_within.then(|| offset_bytes + range.start..offset_bytes + range.end);
+        }
         let length_bytes = range.end.checked_sub(range.start)?;
         let piece = self.pieces(range).next()?;
         (piece.end - piece.start == length_bytes).then_some(piece)

@@ -67,13 +67,13 @@ pub(crate) fn extended_copy(
 
 /// Has programs judge all that is going to be read and written, before anything is.
 fn judge(plan: &mut Plan, begun: &Beginning<'_>) -> Result<(), Refusal> {
-    let mut judged = begun.judged.take().unwrap_or_default();
+    let mut judged = begun.judged.take();
     let done = plan.judge(&mut |target, direction, range| {
         let moved_blocks = judge_range((target, direction), range, begun, &mut judged)?;
         note_moved((target, direction), range.length_bytes);
         Ok(moved_blocks)
     });
-    begun.judged.set((!judged.is_empty()).then_some(judged));
+    begun.judged.set(judged);
     done
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn judge_range(
     (target, direction): (&CopyTargetUnit, OperationClass),
     range: Range,
     begun: &Beginning<'_>,
-    judged: &mut Judged,
+    judged: &mut Option<Box<Judged>>,
 ) -> Result<u64, Refusal> {
     let (Some(derived), Some(guest)) = (target.unit.derived(), &target.guest) else { return Ok(0) };
     let geometry = &target.unit.store().geometry();

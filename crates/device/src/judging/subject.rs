@@ -2,8 +2,8 @@
 
 use sanwire_buffer::Slices;
 use sanwire_scsi::{
-    AdditionalSense, BlockCommand, Cdb, CommandSet, CommandStandard, Extent, OperationClass, OperationClasses, Sense,
-    SenseKey, UnmapList, classes_of, operation_code,
+    AdditionalSense, BlockCommand, Cdb, CommandSet, CommandStandard, Extent, Operation, OperationClass,
+    OperationClasses, Sense, SenseKey, UnmapList, classes_of, operation_code,
 };
 use sanwire_store::Geometry;
 
@@ -13,10 +13,9 @@ use crate::derived::{Derived, Refused};
 use crate::disk::unmap::DESCRIPTORS_MAX;
 use crate::fault::{ACCESS_DENIED, LBA_OUT_OF_RANGE};
 
-/// A command that is allowed, for blocks that there are.
+/// What a command is about that is allowed, for blocks that there are.
 #[derive(Debug)]
 pub(super) struct Subject {
-    pub(super) cdb: Cdb,
     pub(super) classes: OperationClasses,
     ranges: Ranges,
 }
@@ -41,40 +40,51 @@ impl From<Sense> for Unfit {
     }
 }
 
-impl Subject {
+/// A command that is allowed.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) subject: Subject,
+    pub(super) operation: &'static Operation,
+}
+
+impl Found {
     /// A command with this data, for a derived unit.
     pub(super) fn read(
-        cdb: Cdb,
+        cdb: &Cdb,
         derived: &Derived,
         (commands, geometry): (CommandSet, &Geometry),
         data: Option<&Slices>,
-    ) -> Result<Subject, Unfit> {
-        let operation = commands.find(&cdb)?;
-        let classes = classes_of(&cdb).filter(|_| derived.operations().allow(&cdb));
-        let classes = classes.ok_or_else(|| not_allowed(&cdb, geometry))?;
+    ) -> Result<Found, Unfit> {
+        let operation = commands.find(cdb)?;
+        let classes = derived.operations().allowed_classes(cdb).ok_or_else(|| not_allowed(cdb, geometry))?;
         let blocks = geometry.length_bytes / u64::from(geometry.block_bytes);
+        let is_within = |range: &BlockRange| range.lba.checked_add(range.blocks).is_some_and(|end| end <= blocks);
+        let outside = || Unfit { sense: LBA_OUT_OF_RANGE, why: Some(Refused::Region) };
         let ranges = match operation.standard {
-            CommandStandard::Block => match BlockCommand::parse(operation, &cdb)? {
-                BlockCommand::Unmap { parameter_bytes } => Ranges::Several(unmapped(parameter_bytes, data)?),
-                command => match command.range(blocks) {
-                    Some((lba, blocks)) => Ranges::One(BlockRange { lba, blocks }),
+            CommandStandard::Block => match BlockCommand::parse(operation, cdb)? {
+                BlockCommand::Unmap { parameter_bytes } => {
+                    let ranges = unmapped(parameter_bytes, data)?;
+                    if !ranges.iter().all(is_within) {
+                        return Err(outside());
+                    }
+                    Ranges::Several(ranges)
+                }
+                command => match command.range(blocks).map(|(lba, blocks)| BlockRange { lba, blocks }) {
+                    Some(range) if !is_within(&range) => return Err(outside()),
+                    Some(range) => Ranges::One(range),
                     None => Ranges::None,
                 },
             },
             _ => Ranges::None,
         };
-        let subject = Subject { cdb, classes, ranges };
-        let is_within = |range: &BlockRange| range.lba.checked_add(range.blocks).is_some_and(|end| end <= blocks);
-        if subject.ranges().iter().all(is_within) {
-            Ok(subject)
-        } else {
-            Err(Unfit { sense: LBA_OUT_OF_RANGE, why: Some(Refused::Region) })
-        }
+        Ok(Found { subject: Subject { classes, ranges }, operation })
     }
+}
 
+impl Subject {
     /// What a copy does with these blocks, which there are.
-    pub(super) fn of_copy(cdb: Cdb, classes: OperationClasses, range: BlockRange) -> Subject {
-        Subject { cdb, classes, ranges: Ranges::One(range) }
+    pub(super) fn of_copy(classes: OperationClasses, range: BlockRange) -> Subject {
+        Subject { classes, ranges: Ranges::One(range) }
     }
 
     pub(super) fn ranges(&self) -> &[BlockRange] {
@@ -86,43 +96,43 @@ impl Subject {
     }
 
     /// The same command for as many blocks from this one on; `None` where that has no sense.
-    pub(super) fn moved(&self, lba: u64) -> Option<Cdb> {
+    pub(super) fn moved(&self, cdb: &Cdb, lba: u64) -> Option<Cdb> {
         match self.ranges {
-            Ranges::One(BlockRange { blocks: 0, .. }) => Some(self.cdb),
+            Ranges::One(BlockRange { blocks: 0, .. }) => Some(*cdb),
             Ranges::One(BlockRange { blocks, .. }) => {
-                self.cdb.with_extent(Extent { lba, blocks: u32::try_from(blocks).ok()? })
+                cdb.with_extent(Extent { lba, blocks: u32::try_from(blocks).ok()? })
             }
             Ranges::None | Ranges::Several(_) => None,
         }
     }
 
-    /// The same command for this part of it, by other numbers.
-    pub(super) fn placed(&self, part: BlockRange) -> Option<Cdb> {
-        if !self.cdb.has_lba() {
-            return Some(self.cdb);
+    /// The same command for a part of it, by other numbers.
+    pub(super) fn placed(cdb: &Cdb, part: BlockRange) -> Option<Cdb> {
+        if !cdb.has_lba() {
+            return Some(*cdb);
         }
         let blocks = u32::try_from(part.blocks).ok();
-        let exact = blocks.and_then(|blocks| self.cdb.with_extent(Extent { lba: part.lba, blocks }));
+        let exact = blocks.and_then(|blocks| cdb.with_extent(Extent { lba: part.lba, blocks }));
         // Of a command up to the end, which has no room for as many.
-        exact.or_else(|| self.cdb.with_lba(part.lba))
+        exact.or_else(|| cdb.with_lba(part.lba))
     }
+}
 
-    /// Whether its data is what its blocks are to hold, one after the other.
-    pub(super) fn is_written_as_sent(&self) -> bool {
-        use operation_code as code;
-        matches!(
-            self.cdb.operation_code(),
-            code::WRITE_6
-                | code::WRITE_10
-                | code::WRITE_12
-                | code::WRITE_16
-                | code::WRITE_ATOMIC_16
-                | code::WRITE_AND_VERIFY_10
-                | code::WRITE_AND_VERIFY_12
-                | code::WRITE_AND_VERIFY_16
-                | code::ORWRITE_16
-        )
-    }
+/// Whether the data of a command is what its blocks are to hold, one after the other.
+pub(super) fn is_written_as_sent(cdb: &Cdb) -> bool {
+    use operation_code as code;
+    matches!(
+        cdb.operation_code(),
+        code::WRITE_6
+            | code::WRITE_10
+            | code::WRITE_12
+            | code::WRITE_16
+            | code::WRITE_ATOMIC_16
+            | code::WRITE_AND_VERIFY_10
+            | code::WRITE_AND_VERIFY_12
+            | code::WRITE_AND_VERIFY_16
+            | code::ORWRITE_16
+    )
 }
 
 /// The blocks that a command names itself, if it says how many.

@@ -86,18 +86,14 @@ impl Answer {
     ///
     /// # Errors
     /// It makes no sense.
-    pub(crate) fn read<'m>(
+    pub(crate) fn read(
         returned: u32,
-        memory: impl FnOnce() -> &'m [u8],
+        memory: &[u8],
         header: &Header,
         command: &JudgedCommand<'_>,
         hears_of_ends: bool,
     ) -> Result<Answer, Nonsense> {
-        if returned == verdict::ALLOW {
-            // Almost always; then nothing else is looked at.
-            return Ok(Answer { verdict: Verdict::Allow, keeps: false, token: None });
-        }
-        let bytes = header.answer.of(memory());
+        let bytes = header.answer.of(memory);
         let verdict = match returned & !(KEEP | TELL_END) {
             verdict::ALLOW => Verdict::Allow,
             verdict::REFUSE => Verdict::Refuse(refusal(bytes)?),
@@ -114,6 +110,11 @@ impl Answer {
         let token = (wants_end && goes_on).then(|| long_number(bytes, 16));
         Ok(Answer { verdict, keeps: returned & KEEP != 0, token })
     }
+}
+
+/// Whether `judge` has returned that the command is executed as it is, and wants nothing besides.
+pub(crate) fn is_allowance(returned: u32) -> bool {
+    returned == verdict::ALLOW
 }
 
 /// Whether the state must be durable before the command is answered, by what `ended` returned.

@@ -142,6 +142,10 @@ fn write_data(room: &mut [u8], data: &[u8]) -> u32 {
 
 /// The smallest range that holds all of them: a program that has no room for many may judge that.
 fn hull(ranges: &[BlockRange]) -> BlockRange {
+    // As nearly always.
+    if let [range] = ranges {
+        return *range;
+    }
     let mut hull: Option<(u64, u64)> = None;
     for range in ranges.iter().filter(|range| range.blocks > 0) {
         let end = range.lba.saturating_add(range.blocks);

@@ -25,14 +25,14 @@ pub(super) fn run(function: &Function, frame: &mut Frame, machine: &mut Machine<
         frame[function.parameters..function.locals].fill(0);
     }
     let operations = &function.operations[..];
-    let mut at = 0;
+    let mut at = machine.begin(operations)?;
     loop {
         let Operation { code, to, a, b, more } = operations[at];
         at += 1;
         let (x, y) = (frame[usize::from(a)], frame[usize::from(b)]);
         let is_taken = match code {
             Code::Charge => {
-                *machine.fuel = machine.fuel.checked_sub(more.into()).ok_or(TrapCode::OutOfFuel)?;
+                machine.charge(more)?;
                 continue;
             }
             Code::Jump => true,
@@ -181,6 +181,21 @@ fn of_64(value: i64) -> u64 {
 }
 
 impl Machine<'_> {
+    /// Does the first operation if it takes fuel: all functions begin so, and most have no other one of these. Gives the next one.
+    #[inline(always)]
+    fn begin(&mut self, operations: &[Operation]) -> Result<usize, TrapCode> {
+        match operations.first() {
+            Some(Operation { code: Code::Charge, more, .. }) => self.charge(*more).map(|()| 1),
+            _ => Ok(0),
+        }
+    }
+
+    #[inline(always)]
+    fn charge(&mut self, fuel: u32) -> Result<(), TrapCode> {
+        *self.fuel = self.fuel.checked_sub(fuel.into()).ok_or(TrapCode::OutOfFuel)?;
+        Ok(())
+    }
+
     /// So many bytes of the memory, from an address and an offset on.
     #[inline(always)]
     fn place<const BYTES: usize>(&mut self, address: u64, offset: u32) -> Result<&mut [u8; BYTES], TrapCode> {

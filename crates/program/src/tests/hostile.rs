@@ -6,7 +6,7 @@ use sanwire_device::{CommandProgram, Verdict};
 use sanwire_scsi::SenseKey;
 
 use super::support::*;
-use crate::{Failure, Limits, LoadError, Program};
+use crate::{Failure, Limits, LoadError, Program, ProgramStatistics};
 
 fn failure(program: &Program) -> Failure {
     let judged = judge_twice(program);
@@ -113,6 +113,20 @@ fn what_ends_and_failures_take_is_told_with_a_judgement() {
     let told = judge(&program).judgement.fuel;
     assert!(told > most && told < 3 * most, "{told}");
     assert!(judge(&program).judgement.fuel < 1_000, "once");
+}
+
+/// What is told and what is not yet is all that was taken, whatever the verdicts are.
+#[test]
+fn no_fuel_of_small_calls_is_lost() {
+    for body in ["(i32.const 1)", "(i32.const 2)", "(i32.const 77)"] {
+        let program = program(body);
+        let told: Vec<u64> = (0..5_000).map(|_| judge(&program).judgement.fuel).collect();
+        let ProgramStatistics { fuel, failed, .. } = program.statistics();
+        let taken = fuel + failed * Limits::default().fuel;
+        let untold = taken - told.iter().sum::<u64>();
+        assert!(untold < 1_000 && taken > 2_000, "{body}: {untold} of {taken}");
+        assert!(told.iter().all(|told| *told == 0 || *told >= 1_000), "{body}");
+    }
 }
 
 /// Refused before a byte of it is read.

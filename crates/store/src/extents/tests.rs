@@ -87,6 +87,9 @@ proptest! {
         let found: Vec<_> = pieces.flat_map(|piece| (piece.start / BLOCK..piece.end / BLOCK).collect::<Vec<_>>()).collect();
         let expected: Vec<_> = blocks.iter().copied().skip(range.start as usize).take((range.end - range.start) as usize).collect();
         prop_assert_eq!(&found, &expected);
+        let bytes = range.start * BLOCK..range.end * BLOCK;
+        let first = map.pieces(bytes.clone()).next();
+        prop_assert_eq!(map.piece(bytes.clone()), first.filter(|piece| piece.end - piece.start == bytes.end - bytes.start));
         for (number, block) in blocks.iter().enumerate() {
             let number = number as u64 * BLOCK;
             prop_assert_eq!(map.numbers_of(block * BLOCK..(block + 1) * BLOCK), Some(number..number + BLOCK));

@@ -24,12 +24,12 @@ pub(super) fn judge(
     begun: &Beginning<'_>,
 ) -> Result<(), Refusal> {
     let block_bytes = u64::from(begun.geometry.block_bytes);
-    let mut judged = begun.judged.take().unwrap_or_default();
+    let mut judged = begun.judged.take();
     let done = ranges.iter_mut().try_for_each(|range| {
         let blocks = judge_range((target, direction), *range, begun, &mut judged)?;
         range.offset_bytes = range.offset_bytes.wrapping_add(blocks.wrapping_mul(block_bytes));
         Ok(())
     });
-    begun.judged.set((!judged.is_empty()).then_some(judged));
+    begun.judged.set(judged);
     done
 }

@@ -121,6 +121,9 @@ fn add(
         let plan = Plan { name: table.name.clone(), arrangement: table.arrangement, copies: table.copies, force };
         let record = record(&plan, other, table.block_bytes, fresh(), drive)?;
         table.members.push(record);
+        if !table.has_room() {
+            return Err(ArrayError::Member { place: other.place.clone(), reason: label::full(table) });
+        }
     }
     Ok(())
 }

@@ -118,7 +118,10 @@ impl Array {
             let Some(store) = store else { return Ok(()) };
             Candidate { place: state.table.members[number].place.clone(), store }
         };
-        let found = candidate.label(drive).ok().flatten();
+        let found = match candidate.label(drive) {
+            Err(error @ ArrayError::Illegible { .. }) => return Err(error),
+            found => found.ok().flatten(),
+        };
         let state = &*self.shared().lock();
         let table = &state.table;
         let is_others = |label: &Label| label.table.array == table.array && label.table.run != table.run;
@@ -164,7 +167,12 @@ impl Array {
                     "it holds something, which would be lost: clear its first 128 KiB if that is meant".to_owned(),
                 );
             }
-            if !(Label { own: number, table: state.table.clone() }).is_fit(candidate) {
+            let mut table = state.table.clone();
+            table.members[number].place.clone_from(&candidate.place);
+            if !table.has_room() {
+                return refuse(label::full(&table));
+            }
+            if !(Label { own: number, table }).is_fit(candidate) {
                 return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
             }
         }

@@ -11,7 +11,7 @@ use crate::error::ArrayError;
 use crate::label::{self, Label, Standing};
 use crate::making::HEAD_BYTES;
 use crate::state::State;
-use crate::table_change::write_label;
+use crate::table_change::renew_label;
 
 impl Array {
     /// A member is back that was out: what it lacks is copied to it from now on.
@@ -44,7 +44,7 @@ impl Array {
         if label.table.run != table.run || label.table.is_in(label.own) {
             // From now on it is a mixture of old and new: by no label it may be taken for what it was, nor by a host that had it before.
             let (store, label) = (Arc::clone(&candidate.store), Label { own: number, table });
-            drive(Box::new(move |completions| write_label(&store, &label, completions)))
+            drive(Box::new(move |completions| renew_label(&store, &label, completions)))
                 .map_err(|error| candidate.failed(error))?;
         }
         let group = {
@@ -109,7 +109,7 @@ impl Array {
     /// Looks at the label of a member whether another host has begun to use the array since: for members that nothing keeps from that.
     ///
     /// # Errors
-    /// [`ArrayError::TakenOver`]. What cannot be read now says nothing.
+    /// [`ArrayError::TakenOver`], or [`ArrayError::Illegible`], which this host has not written. What cannot be read now says nothing.
     pub fn check_owned(&self, number: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
         let candidate = {
             let state = &*self.shared().lock();

@@ -158,7 +158,7 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
 }
 
 /// The same of a member that has all copies already: it may have become longer by what there is no space for.
-fn renew_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+pub(crate) fn renew_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
     write_copies(store, label, |error| error.kind == ErrorKind::Full, completions)
 }
 

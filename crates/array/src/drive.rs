@@ -5,6 +5,7 @@ use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started, Stor
 use std::sync::Arc;
 
 use crate::error::ArrayError;
+use crate::label::encoding::Illegible;
 use crate::label::{self, LABEL_BYTES, Label, SECOND_AT};
 use crate::state::gone;
 
@@ -46,14 +47,17 @@ impl Candidate {
     /// The label on it; `None`: it has none.
     ///
     /// # Errors
-    /// [`ArrayError::Store`]: no copy of it can be read.
+    /// [`ArrayError::Store`]: no copy of it can be read. [`ArrayError::Illegible`]: it is one, and is not understood.
     pub fn label(&self, drive: &mut Drive<'_>) -> Result<Option<Label>, ArrayError> {
         let length_bytes = self.store.geometry().length_bytes;
         let Some(last_at) = label::last_at(length_bytes) else { return Ok(None) };
         let copy = |at| read(&self.store, at, LABEL_BYTES, drive).map(|frame| Label::decode(&frame));
         match [0, SECOND_AT, last_at].map(copy) {
             [Err(error), Err(_), Err(_)] => Err(self.failed(error)),
-            copies => Ok(Label::newest(copies.map(|copy| copy.ok().flatten()))),
+            copies => {
+                let label = Label::newest(copies.map(|copy| copy.unwrap_or(Ok(None))));
+                label.map_err(|Illegible| ArrayError::Illegible { place: self.place.clone() })
+            }
         }
     }
 }

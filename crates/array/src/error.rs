@@ -24,6 +24,15 @@ pub enum ArrayError {
         /// Its store's word.
         source: StoreError,
     },
+    /// The label of a member is not understood: it is left as it is.
+    #[error(
+        "the label of an array on {place} is one that this version of Sanwire does not understand, so nothing is done to it: use it with the \
+         version that has written it, or, if what it holds is to be given up, clear its first 128 KiB and its last MiB"
+    )]
+    Illegible {
+        /// Where the member is.
+        place: String,
+    },
     /// None of the volumes has a label of it.
     #[error("no member of an array called {name} was found")]
     Unknown {

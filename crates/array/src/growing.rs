@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 use sanwire_buffer::Frame;
-use sanwire_store::Request;
+use sanwire_store::{CompletionQueue, Request, Started};
 
 use crate::assembly::find;
 use crate::drive::{Candidate, Drive, read};
@@ -16,7 +16,7 @@ use crate::intent::{self, BLOCK_BYTES, BLOCK_REGIONS, Intents, REGIONS_MAX};
 use crate::label::{self, INTENT_AT, Label, Standing, Table};
 use crate::layout::Arrangement;
 use crate::making::{Plan, record};
-use crate::table_change::write_label;
+use crate::table_change::{claim_end, write_label};
 
 mod in_use;
 
@@ -48,10 +48,16 @@ pub fn grow(
     for (number, member) in stores.iter().enumerate() {
         check(&before, number, member, drive)?;
     }
-    let mut after = Table { generation: before.generation + 1, ..before.clone() };
+    let mut after = before.clone();
+    // By that it is told from what a growth before that came to nothing has left on some store, and is known to who had the array before.
+    after.begin_run(u128::from_be_bytes(fresh()) as u64, 0..before.members.len());
+    after.generation += 1;
     add(&mut after, others, &mut fresh, drive)?;
     stores.extend(others);
     take_room(&mut after, &before, &stores)?;
+    for (own, member) in stores.iter().take(before.members.len()).enumerate() {
+        claim(member, Label { own, table: before.clone() }, drive)?;
+    }
     for (number, member) in stores.iter().enumerate() {
         note_new(&before, &after, number, member, drive)?;
     }
@@ -121,6 +127,9 @@ fn add(
         let plan = Plan { name: table.name.clone(), arrangement: table.arrangement, copies: table.copies, force };
         let record = record(&plan, other, table.block_bytes, fresh(), drive)?;
         table.members.push(record);
+        if !table.has_room() {
+            return Err(ArrayError::Member { place: other.place.clone(), reason: label::full(table) });
+        }
     }
     Ok(())
 }
@@ -160,6 +169,19 @@ fn take_room(after: &mut Table, before: &Table, stores: &[&Candidate]) -> Result
         ));
     }
     Ok(())
+}
+
+/// Has a member have all copies of its label where they are to stand now, before anything else changes: where there is no space for that, the
+/// array stays as it is.
+fn claim(member: &Candidate, label: Label, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
+    let store = Arc::clone(&member.store);
+    let claiming = move |completions: &CompletionQueue| {
+        claim_end(&store, &label, completions).then(completions, move |end, completions| match end {
+            Ok(_) => store.start(Request::Flush, completions),
+            Err(error) => Started::Done(Err(error)),
+        })
+    };
+    drive(Box::new(claiming)).map(drop).map_err(|error| member.failed(error))
 }
 
 /// In what is new the copies may differ.

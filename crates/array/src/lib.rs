@@ -41,6 +41,7 @@ pub use drive::{Begin, Candidate, Drive};
 pub use error::ArrayError;
 pub use former::Former;
 pub use growing::grow;
+pub use label::encoding::Illegible;
 pub use label::{Label, MEMBERS_MAX, MemberRecord, NAME_MAX_BYTES, PLACE_MAX_BYTES, Run, Standing, Table};
 pub use layout::{Arrangement, Layout};
 pub use making::{Plan, create};

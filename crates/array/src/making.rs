@@ -130,8 +130,12 @@ pub(crate) fn record(
         return refuse(format!("its blocks have {} bytes, those of the first one {block_bytes}", geometry.block_bytes));
     }
     let data_bytes = label::data_bytes(&member.place, geometry.length_bytes)?;
+    let found = member.label(drive);
+    if let Err(error @ ArrayError::Illegible { .. }) = found {
+        return Err(error);
+    }
     if !plan.force {
-        if let Some(label) = member.label(drive)? {
+        if let Some(label) = found? {
             return refuse(format!(
                 "it is a member of the array {} already; --force takes it all the same",
                 label.table.name

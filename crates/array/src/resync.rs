@@ -217,10 +217,18 @@ impl Shared {
             Ok(Outcome::Read(frame)) => Some((part, &frame[..])),
             _ => None,
         });
-        let Some((_, first)) = copies.next() else { return };
+        let Some((source, first)) = copies.next() else { return };
         for (part, _) in copies.filter(|(_, copy)| *copy != first) {
-            self.lock().members[part.member].mark(regions.clone());
             different.fetch_add(1, Ordering::Relaxed);
+            let state = &mut *self.lock();
+            let is_there = |part: &Part| {
+                let member = &state.members[part.member];
+                member.store.is_some() && member.incarnation == part.incarnation
+            };
+            // Where the one that was read first has gone meanwhile, the other one may be the only one that has all that was written.
+            if is_there(source) && is_there(part) {
+                state.members[part.member].mark(regions.clone());
+            }
         }
     }
 }

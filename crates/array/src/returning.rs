@@ -11,7 +11,7 @@ use crate::error::ArrayError;
 use crate::label::{self, Label, Standing};
 use crate::making::HEAD_BYTES;
 use crate::state::State;
-use crate::table_change::write_label;
+use crate::table_change::renew_label;
 
 impl Array {
     /// A member is back that was out: what it lacks is copied to it from now on.
@@ -44,7 +44,7 @@ impl Array {
         if label.table.run != table.run || label.table.is_in(label.own) {
             // From now on it is a mixture of old and new: by no label it may be taken for what it was, nor by a host that had it before.
             let (store, label) = (Arc::clone(&candidate.store), Label { own: number, table });
-            drive(Box::new(move |completions| write_label(&store, &label, completions)))
+            drive(Box::new(move |completions| renew_label(&store, &label, completions)))
                 .map_err(|error| candidate.failed(error))?;
         }
         let group = {
@@ -109,7 +109,7 @@ impl Array {
     /// Looks at the label of a member whether another host has begun to use the array since: for members that nothing keeps from that.
     ///
     /// # Errors
-    /// [`ArrayError::TakenOver`]. What cannot be read now says nothing.
+    /// [`ArrayError::TakenOver`], or [`ArrayError::Illegible`], which this host has not written. What cannot be read now says nothing.
     pub fn check_owned(&self, number: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
         let candidate = {
             let state = &*self.shared().lock();
@@ -118,7 +118,10 @@ impl Array {
             let Some(store) = store else { return Ok(()) };
             Candidate { place: state.table.members[number].place.clone(), store }
         };
-        let found = candidate.label(drive).ok().flatten();
+        let found = match candidate.label(drive) {
+            Err(error @ ArrayError::Illegible { .. }) => return Err(error),
+            found => found.ok().flatten(),
+        };
         let state = &*self.shared().lock();
         let table = &state.table;
         let is_others = |label: &Label| label.table.array == table.array && label.table.run != table.run;
@@ -164,7 +167,12 @@ impl Array {
                     "it holds something, which would be lost: clear its first 128 KiB if that is meant".to_owned(),
                 );
             }
-            if !(Label { own: number, table: state.table.clone() }).is_fit(candidate) {
+            let mut table = state.table.clone();
+            table.members[number].place.clone_from(&candidate.place);
+            if !table.has_room() {
+                return refuse(label::full(&table));
+            }
+            if !(Label { own: number, table }).is_fit(candidate) {
                 return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
             }
         }

@@ -158,7 +158,7 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
 }
 
 /// The same of a member that has all copies already: it may have become longer by what there is no space for.
-fn renew_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+pub(crate) fn renew_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
     write_copies(store, label, |error| error.kind == ErrorKind::Full, completions)
 }
 
@@ -208,6 +208,28 @@ fn write_copies(
     })
 }
 
+/// The last copy of the label of a member that has become longer is to stand elsewhere, where there may be no space for it. This label, which
+/// the member has at its beginning, goes there, unless one of its array is there.
+pub(crate) fn claim_end(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+    let at = label::last_at(store.geometry().length_bytes);
+    let (Some(offset_bytes), Some(buffer)) = (at, Frame::zeroed(label::LABEL_BYTES)) else {
+        return Started::Done(Err(gone()));
+    };
+    let (store, label) = (Arc::clone(store), label.clone());
+    store.start(Request::Read { offset_bytes, buffer }, completions).then(completions, move |end, completions| {
+        let found = match end {
+            Ok(Outcome::Read(found)) => Label::decode(&found).ok().flatten(),
+            Ok(_) => None,
+            Err(error) if error.kind == ErrorKind::Unreadable => None,
+            Err(error) => return Started::Done(Err(error)),
+        };
+        if found.is_some_and(|found| found.table.array == label.table.array) {
+            return Started::Done(Ok(Outcome::Done));
+        }
+        store.start(Request::Write { offset_bytes, data: label.encode().into() }, completions)
+    })
+}
+
 /// What was written there is made stable, if that has ended well.
 fn stable(store: Arc<dyn Store>, written: Started, completions: &CompletionQueue) -> Started {
     written.then(completions, move |end, completions| match end {
@@ -220,7 +242,8 @@ fn stable(store: Arc<dyn Store>, written: Started, completions: &CompletionQueue
 fn generation(found: Completion, array: [u8; 16]) -> Result<Option<u64>, StoreError> {
     match found {
         Ok(Outcome::Read(found)) => {
-            let own = Label::decode(&found).filter(|label| label.table.array == array);
+            // What is not understood is overwritten first.
+            let own = Label::decode(&found).ok().flatten().filter(|label| label.table.array == array);
             Ok(own.map(|label| label.table.generation))
         }
         Ok(_) => Ok(None),

@@ -31,7 +31,7 @@ mod spec;
 mod unavailable_policy;
 
 pub use completion::{Completer, CompletionQueue, Pending};
-pub use copies::{Copies, CopiesError};
+pub use copies::{Cancellation, Copies, CopiesError};
 pub use counts::{ErrorCounts, RemoteCount, RemoteCounter, RemoteRequest};
 pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};

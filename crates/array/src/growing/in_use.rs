@@ -20,10 +20,10 @@ use crate::drive::{Candidate, Drive};
 use crate::error::ArrayError;
 use crate::group::first_error;
 use crate::intent::{self, Intents};
-use crate::label::{self, DATA_AT, Label, Standing, Table};
+use crate::label::{DATA_AT, Label, Standing, Table};
 use crate::locks::Guard;
 use crate::state::{Member, Part, Shared, State, gone};
-use crate::table_change::write_label;
+use crate::table_change::{claim_end, write_label};
 use crate::unflushed::Unflushed;
 
 /// So much of what is new is compared at once.
@@ -152,28 +152,6 @@ impl Array {
 
 fn seen_of(member: &Member) -> Seen {
     (member.incarnation, member.failures.seen)
-}
-
-/// The last copy of the label of a member that has become longer is to stand elsewhere, where there may be no space for it. This label, which
-/// the member has at its beginning, goes there, unless one of its array is there.
-fn claim_end(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
-    let at = label::last_at(store.geometry().length_bytes);
-    let (Some(offset_bytes), Some(buffer)) = (at, Frame::zeroed(label::LABEL_BYTES)) else {
-        return Started::Done(Err(gone()));
-    };
-    let (store, label) = (Arc::clone(store), label.clone());
-    store.start(Request::Read { offset_bytes, buffer }, completions).then(completions, move |end, completions| {
-        let found = match end {
-            Ok(Outcome::Read(found)) => Label::decode(&found),
-            Ok(_) => None,
-            Err(error) if error.kind == ErrorKind::Unreadable => None,
-            Err(error) => return Started::Done(Err(error)),
-        };
-        if found.is_some_and(|found| found.table.array == label.table.array) {
-            return Started::Done(Ok(Outcome::Done));
-        }
-        store.start(Request::Write { offset_bytes, data: label.encode().into() }, completions)
-    })
 }
 
 /// A member that is new gets its label, and then says that nothing is written there: by its label it is known if it comes to nothing.

@@ -8,6 +8,7 @@ mod array_commands;
 mod array_wires;
 mod arrays;
 mod arrays_attached;
+mod arrays_served;
 mod as_file;
 mod attachments;
 mod capture;

@@ -3,26 +3,24 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use sanwire_array::{ArrayError, Begin, Drive};
 use sanwire_store::kind::Place;
-use sanwire_store::{Copies, CopiesError, ErrorKind, Store, StoreError};
+use sanwire_store::{Cancellation, Copies, CopiesError, ErrorKind, Store, StoreError};
 
 use super::keeper::{KeptArray, text_of};
 use super::members::{again, drive, fresh, lasting_keys, member_spec, open_member, parts, step};
 
 impl Copies for KeptArray {
-    fn scrub(&self) -> Result<u64, CopiesError> {
-        self.is_stopped.store(false, Ordering::Relaxed);
-        let different = self.until_stopped(|drive| self.array.scrub(drive))?;
+    fn scrub(&self, cancellation: &Cancellation) -> Result<u64, CopiesError> {
+        let different = until_cancelled(cancellation, |drive| self.array.scrub(drive))?;
         // What differs is known to nobody when this process ends, so it is copied before anything is said.
         while different > 0
             && let Some(end) = step(|completions| self.array.resync(completions))
         {
             end.map_err(|error| CopiesError(error.into()))?;
-            if self.is_stopped.load(Ordering::Relaxed) {
-                return Err(stopped());
+            if cancellation.is_cancelled() {
+                return Err(cancelled());
             }
         }
         Ok(different)
@@ -42,8 +40,10 @@ impl Copies for KeptArray {
         replaced.map_err(|error| CopiesError(error.into()))
     }
 
-    fn grow(&self, others: &[String]) -> Result<(), CopiesError> {
-        self.is_stopped.store(false, Ordering::Relaxed);
+    fn grow(&self, others: &[String], cancellation: &Cancellation) -> Result<(), CopiesError> {
+        if cancellation.is_cancelled() {
+            return Err(cancelled());
+        }
         let length = || sanwire_core::Size(self.array.geometry().length_bytes);
         let before = length();
         self.look_at_files()?;
@@ -55,7 +55,8 @@ impl Copies for KeptArray {
         let ids = others.iter().map(|_| fresh()).collect::<io::Result<Vec<_>>>();
         let ids = ids.map_err(|error| CopiesError(error.into()))?;
         let mut next = ids.iter().copied();
-        let grown = self.until_stopped(|drive| self.array.grow(&candidates, || next.next().unwrap_or_default(), drive));
+        let id = || next.next().unwrap_or_default();
+        let grown = until_cancelled(cancellation, |drive| self.array.grow(&candidates, id, drive));
         // Also where not all know it yet: they are looked for from now on.
         let table = self.array.table();
         for (number, member) in table.members.iter().enumerate() {
@@ -68,26 +69,9 @@ impl Copies for KeptArray {
         others.iter().for_each(|store| warn_of_keys(&table.name, store));
         Ok(())
     }
-
-    fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
-    }
 }
 
 impl KeptArray {
-    /// Does something step by step, until it is done or somebody has it end.
-    fn until_stopped<T>(&self, work: impl FnOnce(&mut Drive<'_>) -> Result<T, ArrayError>) -> Result<T, CopiesError> {
-        let mut was_stopped = false;
-        let done = work(&mut |begin: Begin| {
-            if self.is_stopped.load(Ordering::Relaxed) {
-                was_stopped = true;
-                return Err(StoreError::new(ErrorKind::Other, 0));
-            }
-            drive(begin)
-        });
-        done.map_err(|error| if was_stopped { stopped() } else { CopiesError(error.into()) })
-    }
-
     /// How a member is written from now on that has come in.
     fn note_text(&self, number: usize, store: &str) {
         let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +92,23 @@ impl KeptArray {
     }
 }
 
-/// Somebody has it end.
-fn stopped() -> CopiesError {
+/// Does something step by step, until it is done or cancelled.
+fn until_cancelled<T>(
+    cancellation: &Cancellation,
+    work: impl FnOnce(&mut Drive<'_>) -> Result<T, ArrayError>,
+) -> Result<T, CopiesError> {
+    let mut was_cancelled = false;
+    let done = work(&mut |begin: Begin| {
+        if cancellation.is_cancelled() {
+            was_cancelled = true;
+            return Err(StoreError::new(ErrorKind::Other, 0));
+        }
+        drive(begin)
+    });
+    done.map_err(|error| if was_cancelled { cancelled() } else { CopiesError(error.into()) })
+}
+
+fn cancelled() -> CopiesError {
     CopiesError("it was ended before it was done, and is begun anew by doing it again".into())
 }
 
@@ -127,7 +126,7 @@ fn warn_of_keys(array: &str, store: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, Weak};
+    use std::sync::{Arc, Mutex};
 
     use sanwire_array::{Arrangement, Candidate, Plan, assemble, create};
     use sanwire_store::{CompletionQueue, Geometry, RamStore, Request, Started};
@@ -137,12 +136,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A store that becomes longer, in which somebody has what goes on with the array end, by a read of this place.
+    /// A store that becomes longer, in which somebody cancels what goes on with the array, by a read of this place.
     #[derive(Debug)]
     struct Stopping {
         store: RamStore,
         length_bytes: Mutex<u64>,
-        at: Mutex<Option<(u64, Weak<KeptArray>)>>,
+        at: Mutex<Option<(u64, Cancellation)>>,
     }
 
     impl Store for Stopping {
@@ -151,17 +150,18 @@ mod tests {
         }
 
         fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
-            let is_hit = |(at, array): &(u64, Weak<KeptArray>)| {
-                matches!(&request, Request::Read { offset_bytes, .. } if offset_bytes == at).then(|| array.clone())
-            };
-            let array = self.at.lock().unwrap().as_ref().and_then(is_hit);
-            array.and_then(|array| array.upgrade()).into_iter().for_each(|array| array.stop());
+            if let (Some((at, cancellation)), Request::Read { offset_bytes, .. }) =
+                (&*self.at.lock().unwrap(), &request)
+                && offset_bytes == at
+            {
+                cancellation.cancel();
+            }
             self.store.start(request, completions)
         }
     }
 
-    /// A mirror of two, of which the first can have what goes on end.
-    fn kept() -> (Arc<KeptArray>, Vec<Arc<Stopping>>) {
+    /// A mirror of two, of which the first can cancel what goes on.
+    fn kept() -> (KeptArray, Vec<Arc<Stopping>>) {
         let store = |_| {
             let (store, length_bytes) = (RamStore::new(32 * MIB, 512), Mutex::new(16 * MIB));
             Arc::new(Stopping { store, length_bytes, at: Mutex::default() })
@@ -178,30 +178,45 @@ mod tests {
         while let Some(end) = step(|completions| array.resync(completions)) {
             end.unwrap();
         }
-        (Arc::new(KeptArray::new(array, Vec::new(), Purpose::Use).unwrap()), stores)
+        (KeptArray::new(array, Vec::new(), Purpose::Use).unwrap(), stores)
     }
 
     #[test]
-    fn a_comparison_ends_when_somebody_has_it_end_and_the_next_one_does_not() {
+    fn a_comparison_ends_when_it_is_cancelled_and_the_next_one_does_not() {
         let (array, stores) = kept();
-        *stores[0].at.lock().unwrap() = Some((4 * MIB, Arc::downgrade(&array)));
-        let ended = array.scrub().unwrap_err().to_string();
+        let cancellation = Cancellation::default();
+        *stores[0].at.lock().unwrap() = Some((4 * MIB, cancellation.clone()));
+        let ended = array.scrub(&cancellation).unwrap_err().to_string();
         assert!(ended.contains("ended before it was done"), "{ended}");
-        *stores[0].at.lock().unwrap() = None;
-        assert_eq!(array.scrub().unwrap(), 0);
+        assert_eq!(array.scrub(&Cancellation::default()).unwrap(), 0);
     }
 
     #[test]
-    fn an_array_whose_growth_somebody_has_end_is_as_long_as_it_was() {
+    fn what_was_cancelled_before_it_has_begun_does_not_begin() {
         let (array, stores) = kept();
         let before = array.geometry().length_bytes;
         stores.iter().for_each(|store| *store.length_bytes.lock().unwrap() = 32 * MIB);
-        *stores[0].at.lock().unwrap() = Some((20 * MIB, Arc::downgrade(&array)));
-        let ended = array.grow(&[]).unwrap_err().to_string();
+        let cancellation = Cancellation::default();
+        cancellation.cancel();
+        let others = ["ram:nothing".to_owned()];
+        for ended in [array.scrub(&cancellation).map(drop), array.grow(&others, &cancellation)] {
+            let ended = ended.unwrap_err().to_string();
+            assert!(ended.contains("ended before it was done"), "{ended}");
+        }
+        assert_eq!((array.scrub(&Cancellation::default()).unwrap(), array.geometry().length_bytes), (0, before));
+    }
+
+    #[test]
+    fn an_array_whose_growth_is_cancelled_is_as_long_as_it_was() {
+        let (array, stores) = kept();
+        let before = array.geometry().length_bytes;
+        stores.iter().for_each(|store| *store.length_bytes.lock().unwrap() = 32 * MIB);
+        let cancellation = Cancellation::default();
+        *stores[0].at.lock().unwrap() = Some((20 * MIB, cancellation.clone()));
+        let ended = array.grow(&[], &cancellation).unwrap_err().to_string();
         assert!(ended.contains("ended before it was done"), "{ended}");
         assert_eq!(array.geometry().length_bytes, before);
-        *stores[0].at.lock().unwrap() = None;
-        array.grow(&[]).unwrap();
+        array.grow(&[], &Cancellation::default()).unwrap();
         assert_eq!(array.geometry().length_bytes, before + 16 * MIB);
     }
 }

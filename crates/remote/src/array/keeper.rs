@@ -30,8 +30,6 @@ pub(super) struct KeptArray {
     pub(super) array: Array,
     pub(super) purpose: Purpose,
     pub(super) texts: Texts,
-    /// What goes on with its copies is to end.
-    pub(super) is_stopped: AtomicBool,
     is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
@@ -58,8 +56,7 @@ impl KeptArray {
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        let (is_stopped, ended) = (AtomicBool::new(false), Mutex::new(ended));
-        Ok(KeptArray { array, purpose, texts, is_stopped, is_abandoned, stop: Some(stop), ended })
+        Ok(KeptArray { array, purpose, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
     }
 }
 

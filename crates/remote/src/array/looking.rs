@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_array::{Candidate, Label};
+use sanwire_array::{ArrayError, Candidate, Label};
 use sanwire_store::kind::Place;
 use sanwire_store::{Store, StoreSpec};
 
@@ -67,7 +67,11 @@ pub(super) fn look_at(texts: &[String], purpose: Purpose, end: Option<Instant>) 
             let store = spec.open().map_err(|error| error.to_string())?;
             handle.opened(&store);
             let candidate = Candidate { place: place(&text, &spec), store };
-            let label = candidate.label(&mut drive).ok().flatten();
+            let label = match candidate.label(&mut drive) {
+                // It is one all the same: nobody is to take this for a store that is none's.
+                Err(error @ ArrayError::Illegible { .. }) => return Err(error.to_string()),
+                label => label.ok().flatten(),
+            };
             Ok(Look { candidate, label })
         },
     )

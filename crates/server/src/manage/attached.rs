@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::Size;
-use sanwire_store::Store;
+use sanwire_store::{Cancellation, Store};
 
 use super::busy::{Busy, Hold};
-use super::copies::{compared, failed, layered, none, replaced, stop_of};
+use super::copies::{compared, failed, layered, none, replaced};
 use super::handle::{PATIENCE, WAITERS_MAX};
-use super::jobs::{Jobs, Stop};
+use super::jobs::Jobs;
 use super::{
     Answer, ArrayGrowth, Asker, ManageError, MemberReplacement, Refusal, Request, Response, log_outcome, response_of,
 };
@@ -42,17 +42,17 @@ struct Attached {
 /// What was asked for, and may take long.
 struct Work {
     what: String,
-    stop: Option<Stop>,
+    cancellation: Option<Cancellation>,
     work: Box<dyn FnOnce() -> Result<Answer, ManageError> + Send>,
 }
 
 impl Work {
     fn new(
         what: String,
-        stop: Option<Stop>,
+        cancellation: Option<Cancellation>,
         work: impl FnOnce() -> Result<Answer, ManageError> + Send + 'static,
     ) -> Work {
-        Work { what, stop, work: Box::new(work) }
+        Work { what, cancellation, work: Box::new(work) }
     }
 }
 
@@ -97,12 +97,8 @@ impl AttachedArray {
         let give_up_at = Instant::now() + patience;
         self.0.is_ending.store(true, Ordering::SeqCst);
         while self.0.busy.hold(&self.0.name, BEING_DETACHED).is_err() && Instant::now() < give_up_at {
-            // Again and again: what was about to begin has not heard it.
-            let store = self.0.store.upgrade();
-            if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
-                copies.stop();
-            }
-            drop(store);
+            // Again and again: what has the hold may not be a job yet.
+            self.0.jobs.cancel_all();
             thread::sleep(LOOK_INTERVAL);
         }
     }
@@ -120,7 +116,7 @@ impl AttachedArray {
             log_outcome(by, &request, &response);
             response
         };
-        let Work { what, stop, work } = match self.order(&request) {
+        let Work { what, cancellation, work } = match self.order(&request) {
             Ok(work) => work,
             Err(refusal) => return refused(refusal),
         };
@@ -128,7 +124,7 @@ impl AttachedArray {
             return refused(Refusal::new("jobs-too-many", "too many changes go on: ask again when some are done"));
         };
         // Before anybody hears its number, by which it can be cancelled.
-        job.set_stop(stop);
+        job.set_cancellation(cancellation);
         let (by, id) = (by.clone(), job.id());
         let work = move || {
             let response = response_of(work());
@@ -159,12 +155,12 @@ impl AttachedArray {
 
     fn scrub(&self, name: &str) -> Result<Work, ManageError> {
         let (hold, store) = self.hold(name, "having its copies compared")?;
-        let (name, stop) = (name.to_owned(), Some(stop_of(&store)));
+        let (name, cancellation) = (name.to_owned(), Cancellation::default());
         let what = format!("comparing the copies of {name}");
-        Ok(Work::new(what, stop, move || {
+        Ok(Work::new(what, Some(cancellation.clone()), move || {
             // The store is let go first.
             let (_hold, store) = (hold, store);
-            let scrub = || store.copies().ok_or_else(none)?.scrub();
+            let scrub = || store.copies().ok_or_else(none)?.scrub(&cancellation);
             Ok(Answer::Changed(vec![compared(&name, scrub().map_err(failed(&name))?)]))
         }))
     }
@@ -187,12 +183,12 @@ impl AttachedArray {
         if self.0.has_layers {
             return Err(failed(&name)(layered()));
         }
-        let (what, stop) = (format!("making {name} longer"), Some(stop_of(&store)));
-        Ok(Work::new(what, stop, move || {
+        let (what, cancellation) = (format!("making {name} longer"), Cancellation::default());
+        Ok(Work::new(what, Some(cancellation.clone()), move || {
             let (_hold, store) = (hold, store);
             let length = || Size(store.geometry().length_bytes);
             let before = length();
-            let grow = || store.copies().ok_or_else(none)?.grow(&add);
+            let grow = || store.copies().ok_or_else(none)?.grow(&add, &cancellation);
             grow().map_err(failed(&name))?;
             Ok(Answer::Changed(vec![format!("array {name} has {} now, {before} before", length())]))
         }))

@@ -138,12 +138,12 @@ impl Manager {
     ) -> Result<Step, ManageError> {
         self.check(&condition)?;
         match step(self)? {
-            Step::Slow(Slow { what, is_awaited, course, stop, work }) if self.check(&condition).is_ok() => {
+            Step::Slow(Slow { what, is_awaited, course, cancellation, work }) if self.check(&condition).is_ok() => {
                 let work = || match work() {
                     Next::Then(then) => Next::Then(Box::new(|manager| manager.go_on_if(condition, then))),
                     over @ Next::Over(_) => over,
                 };
-                Ok(Step::Slow(Slow { what, is_awaited, course, stop, work: Box::new(work) }))
+                Ok(Step::Slow(Slow { what, is_awaited, course, cancellation, work: Box::new(work) }))
             }
             step => Ok(step),
         }

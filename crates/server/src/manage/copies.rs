@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
-use sanwire_store::{CopiesError, Store};
+use sanwire_store::{Cancellation, CopiesError};
 
 use super::busy::Hold;
-use super::jobs::Stop;
 use super::resizing::Resized;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
@@ -40,15 +39,16 @@ impl Manager {
     pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
         let hold = self.busy.hold_compared(name)?;
         let unit = self.array(name)?;
-        let stop = stop_of(unit.store());
-        let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();
+        let cancellation = Cancellation::default();
+        let cancelled = cancellation.clone();
+        let scrub = move || unit.store().copies().ok_or_else(none)?.scrub(&cancelled);
         let name = name.to_owned();
         let step = Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
             let _hold = hold;
             let line = compared(&name, scrubbed.map_err(failed(&name))?);
             Ok(Step::Done(Answer::Changed(vec![line])))
         });
-        Ok(step.stopped_by(stop))
+        Ok(step.cancelled_by(cancellation))
     }
 
     /// Has a store take the place of a member that is gone.
@@ -71,11 +71,12 @@ impl Manager {
     pub(super) fn grow_array(&self, new: ArrayGrowth) -> Result<Step, ManageError> {
         let (hold, unit) = self.begin_to_grow(&new)?;
         let ArrayGrowth { name, add } = new;
-        let stop = stop_of(unit.store());
+        let cancellation = Cancellation::default();
+        let cancelled = cancellation.clone();
         let grow = move || {
             let length = || unit.store().geometry().length_bytes;
             let before_bytes = length();
-            let grown = unit.store().copies().ok_or_else(none).and_then(|copies| copies.grow(&add));
+            let grown = unit.store().copies().ok_or_else(none).and_then(|copies| copies.grow(&add, &cancelled));
             (before_bytes, length(), grown)
         };
         let what = format!("making {name} longer");
@@ -89,7 +90,7 @@ impl Manager {
             grown.map_err(failed(&name))?;
             Ok(Step::Done(Answer::Changed(lines)))
         });
-        Ok(step.stopped_by(stop))
+        Ok(step.cancelled_by(cancellation))
     }
 
     /// What of that is refused before a store is opened.
@@ -123,17 +124,6 @@ pub(super) fn compared(name: &str, different: u64) -> String {
 /// That a store has the place of a member, for people.
 pub(super) fn replaced(name: &str, member: usize, store: &str) -> String {
     format!("{store} is member {member} of {name} now: what it lacks is copied, and the log tells when it has all")
-}
-
-/// Has what goes on with the copies of a store end.
-pub(super) fn stop_of(store: &Arc<dyn Store>) -> Stop {
-    let store = Arc::downgrade(store);
-    Stop::new(move || {
-        let store = store.upgrade();
-        if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
-            copies.stop();
-        }
-    })
 }
 
 pub(super) fn none() -> CopiesError {

@@ -70,7 +70,7 @@ impl Rest {
     fn tell(&self, job: &Job) {
         job.set_progress(&self.slow.what);
         self.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
-        job.set_stop(self.slow.stop.clone());
+        job.set_cancellation(self.slow.cancellation.clone());
     }
 }
 

@@ -4,13 +4,13 @@ mod paces;
 mod places;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::ClientId;
 use sanwire_core::quota::Usage;
 use sanwire_io::Clock;
+use sanwire_store::Cancellation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -115,25 +115,8 @@ struct Entry {
     response: Option<Response>,
     /// Of what tells how far it is, and can be cancelled.
     course: Option<Arc<Course>>,
-    /// What has it end, where only that can be done.
-    stop: Option<Stop>,
-}
-
-/// How something that goes on ends before it is done.
-#[derive(Clone)]
-pub(super) struct Stop(Arc<dyn Fn() + Send + Sync>);
-
-impl Stop {
-    /// It is called when somebody has it end, perhaps several times, and does not wait for that.
-    pub(super) fn new(stop: impl Fn() + Send + Sync + 'static) -> Stop {
-        Stop(Arc::new(stop))
-    }
-}
-
-impl fmt::Debug for Stop {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Stop").finish_non_exhaustive()
-    }
+    /// By this it ends, where only that can be done.
+    cancellation: Option<Cancellation>,
 }
 
 impl Entry {
@@ -207,7 +190,7 @@ impl Jobs {
             refused: None,
             code: None,
         };
-        table.jobs.insert(id, Entry { status, owner, is_copy, response: None, course: None, stop: None });
+        table.jobs.insert(id, Entry { status, owner, is_copy, response: None, course: None, cancellation: None });
         Some(Job { jobs: Arc::clone(self), id })
     }
 
@@ -239,15 +222,21 @@ impl Jobs {
 
     /// Has one end that can; `None` when there is no such job, `false` when it cannot be ended, or is over.
     pub(super) fn cancel(&self, id: u64) -> Option<bool> {
-        let (course, stop) = {
+        let (course, cancellation) = {
             let table = self.lock();
             let entry = table.jobs.get(&id)?;
             let goes_on = entry.response.is_none();
-            (entry.course.clone().filter(|_| goes_on), entry.stop.clone().filter(|_| goes_on))
+            (entry.course.clone().filter(|_| goes_on), entry.cancellation.clone().filter(|_| goes_on))
         };
         course.iter().for_each(|course| course.cancel());
-        stop.iter().for_each(|Stop(stop)| stop());
-        Some(course.is_some() || stop.is_some())
+        cancellation.iter().for_each(Cancellation::cancel);
+        Some(course.is_some() || cancellation.is_some())
+    }
+
+    /// Has all end that can.
+    pub(super) fn cancel_all(&self) {
+        let ids: Vec<u64> = self.lock().jobs.keys().copied().collect();
+        ids.into_iter().for_each(|id| _ = self.cancel(id));
     }
 
     /// The same for who asks for that.
@@ -346,9 +335,9 @@ impl Job {
     }
 
     /// It ends before it is done by this; `None`: not any more.
-    pub(super) fn set_stop(&self, stop: Option<Stop>) {
+    pub(super) fn set_cancellation(&self, cancellation: Option<Cancellation>) {
         if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
-            entry.stop = stop;
+            entry.cancellation = cancellation;
         }
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use sanwire_store::Cancellation;
+
 use super::busy::Hold;
 use super::course::Course;
-use super::jobs::Stop;
 use super::usage::ENDING;
 use super::{Answer, ManageError, Manager};
 use crate::counting::User;
@@ -31,8 +32,8 @@ pub(crate) struct Slow {
     pub(super) is_awaited: bool,
     /// How far it is, of what tells that in numbers, and can be cancelled.
     pub(super) course: Option<Arc<Course>>,
-    /// What has it end before it is done, of what tells nothing.
-    pub(super) stop: Option<Stop>,
+    /// By this it ends before it is done, of what tells nothing.
+    pub(super) cancellation: Option<Cancellation>,
     pub(super) work: Box<dyn FnOnce() -> Next + Send>,
 }
 
@@ -70,7 +71,13 @@ impl Step {
             let done = work();
             Next::Then(Box::new(move |manager| then(manager, done)))
         };
-        Step::Slow(Slow { what: what.into(), is_awaited: false, course: None, stop: None, work: Box::new(work) })
+        Step::Slow(Slow {
+            what: what.into(),
+            is_awaited: false,
+            course: None,
+            cancellation: None,
+            work: Box::new(work),
+        })
     }
 
     /// The same for what the server does not end before, as long as that takes.
@@ -94,9 +101,9 @@ impl Step {
     }
 
     /// The same, which can only be cancelled.
-    pub(super) fn stopped_by(self, stop: Stop) -> Step {
+    pub(super) fn cancelled_by(self, cancellation: Cancellation) -> Step {
         match self {
-            Step::Slow(slow) => Step::Slow(Slow { stop: Some(stop), ..slow }),
+            Step::Slow(slow) => Step::Slow(Slow { cancellation: Some(cancellation), ..slow }),
             done => done,
         }
     }
@@ -111,7 +118,7 @@ impl Step {
     }
 
     fn ended_by(self, done: End, undo: End) -> Step {
-        let Step::Slow(Slow { what, is_awaited, course, stop, work }) = self else {
+        let Step::Slow(Slow { what, is_awaited, course, cancellation, work }) = self else {
             done();
             return self;
         };
@@ -129,7 +136,7 @@ impl Step {
                 Err(error) => Ok(Step::undoing(undo, error)),
             })),
         };
-        Step::Slow(Slow { what, is_awaited, course, stop, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited, course, cancellation, work: Box::new(work) })
     }
 
     /// Undoes what was begun, without the manager, and is refused then.
@@ -146,7 +153,7 @@ impl Step {
             let unstable = |source| ManageError::Unstable { name, source };
             Next::Over(Box::new(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable))))
         };
-        Step::Slow(Slow { what, is_awaited: true, course: None, stop: None, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited: true, course: None, cancellation: None, work: Box::new(work) })
     }
 
     /// Goes on with what keeps a request from being done, as far as it is there twice: sessions that are just ending use nothing

@@ -1,4 +1,4 @@
-//! Arrays that become longer while they are in use, and hosts that end in the midst of it.
+//! Arrays that become longer, or whose copies are compared, while they are in use; it is cancelled, or its host ends in the midst of it.
 
 use sanwire_array::{ArrayError, Begin, Candidate, MemberStatus};
 use sanwire_sim::world::Outcome;
@@ -12,6 +12,23 @@ use super::world::{SECTOR, World, text};
 const DISK_MAX_BYTES: u64 = 10 << 20;
 /// After so many steps of a growth its host ends at the latest, if it ends in the midst.
 const STEPS_MAX: u64 = 250;
+/// Something is cancelled before one of so many parts of it, if it is.
+const PARTS_MAX: u64 = 40;
+
+/// What ends before this part of it.
+struct Cancelled {
+    left: Option<u64>,
+    is_over: bool,
+}
+
+impl Cancelled {
+    /// Whether the next part is not begun.
+    fn ends(&mut self) -> bool {
+        self.is_over |= self.left == Some(0);
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.is_over
+    }
+}
 
 impl World {
     /// It becomes longer by all disks, or by others behind them, while requests come and links go.
@@ -29,13 +46,20 @@ impl World {
         let mut ids = self.random.fork();
         let id = move || u128::from(ids.u64()).to_be_bytes();
         let mut left = self.random.chance(500_000).then(|| self.random.range(0..=STEPS_MAX));
-        let grown = array.grow(&others, id, &mut |begin| self.drive_growing(begin, &mut left));
+        let (mut cancelled, before) = (self.cancelled(), array.geometry().length_bytes);
+        let grown = array.grow(&others, id, &mut |begin| {
+            if cancelled.ends() { ended() } else { self.drive_growing(begin, &mut left) }
+        });
         if left == Some(0) {
             self.is_ended = true;
             return Ok(());
         }
         self.model.lost_member();
+        let is_same = array.geometry().length_bytes == before;
         match grown {
+            // One before this one may have come to its end.
+            Err(_) if cancelled.is_over && (is_same || self.plan.goes_wrong()) => {}
+            Err(error) if cancelled.is_over => return Err(format!("it was cancelled, and is longer: {error}")),
             Err(error @ (ArrayError::Split { .. } | ArrayError::TakenOver { .. })) => return Err(text(error)),
             Err(error) if !self.plan.goes_wrong() => return Err(text(error)),
             Ok(()) => self.cleared.retain(|disk| !disks.contains(disk)),
@@ -43,6 +67,25 @@ impl World {
             Err(_) => {}
         }
         self.see_length()
+    }
+
+    /// Its copies are compared, while requests come and links go.
+    pub(super) fn scrub(&mut self) -> Outcome<()> {
+        let (array, mut cancelled) = (self.array(), self.cancelled());
+        let scrubbed = array.scrub(&mut |begin| {
+            if cancelled.ends() { ended() } else { self.drive_growing(begin, &mut None) }
+        });
+        match scrubbed {
+            Ok(different) if different > 0 => Err(format!("{different} pieces differ, and nobody knows")),
+            Err(error) if !cancelled.is_over && !self.plan.goes_wrong() => Err(text(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn cancelled(&mut self) -> Cancelled {
+        let share = self.plan.cancelled_per_million;
+        let is_cancelled = share > 0 && self.random.chance(share);
+        Cancelled { left: is_cancelled.then(|| self.random.range(0..=PARTS_MAX)), is_over: false }
     }
 
     /// Disks that are no members, as many as hold the same; or none.
@@ -63,9 +106,8 @@ impl World {
 
     /// So many steps are left until the host ends.
     fn drive_growing(&mut self, begin: Begin, left: &mut Option<u64>) -> Completion {
-        let has_ended = || Err(StoreError::new(ErrorKind::Gone, 0));
         if *left == Some(0) {
-            return has_ended();
+            return ended();
         }
         let end = self.drive_while(begin, |world| {
             if let Some(left) = left.as_mut() {
@@ -77,7 +119,7 @@ impl World {
             world.meanwhile().unwrap_or_else(|what| panic!("{what}"));
             true
         });
-        end.unwrap_or_else(has_ended)
+        end.unwrap_or_else(ended)
     }
 
     fn meanwhile(&mut self) -> Outcome<()> {
@@ -105,4 +147,9 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// What is not begun any more.
+fn ended() -> Completion {
+    Err(StoreError::new(ErrorKind::Gone, 0))
 }

@@ -133,15 +133,39 @@ fn members_go_and_come_and_are_replaced_while_an_array_becomes_longer() {
 
 #[test]
 fn an_older_image_of_a_member_is_not_taken_for_it() {
-    run_seeds("array", 1000, |seed| lying::show_older(plan(&mut plan_random(13, seed)), seed));
+    run_seeds("array", 1000, |seed| lying::show_older(plan(&mut plan_random(15, seed)), seed));
 }
 
 #[test]
 fn copies_that_rot_are_counted_and_made_as_the_first_one_is() {
     run_seeds("array", 500, |seed| {
-        let plan = plan(&mut plan_random(14, seed));
+        let plan = plan(&mut plan_random(16, seed));
         lying::rot(Plan { copies: plan.copies.max(2), lives: 2, ..plan }, seed)
     });
+}
+
+fn cancelled(seed: u64) -> Outcome<()> {
+    let plan = plan(&mut plan_random(13, seed));
+    let plan = Plan { grown_per_million: 15_000, scrubbed_per_million: 15_000, cancelled_per_million: 600_000, ..plan };
+    let plan = Plan { spares: plan.copies * 2, power_per_million: 200_000, lives: 6, shards: 2, ..plan };
+    let cut_per_million = if seed.is_multiple_of(2) { 0 } else { 10_000 };
+    run(Plan { cut_per_million, hidden_per_million: cut_per_million * 20, ..plan }, seed)
+}
+
+#[test]
+fn what_is_cancelled_leaves_the_array_as_it_was_and_copies_that_are_compared_are_the_same() {
+    run_seeds("array", 1000, cancelled);
+}
+
+fn taken_while_it_grows(seed: u64) -> Outcome<()> {
+    let plan = plan(&mut plan_random(14, seed));
+    let plan = Plan { grown_per_million: 15_000, taken_per_million: 500_000, spares: plan.copies * 2, ..plan };
+    run(Plan { cancelled_per_million: 200_000, cut_per_million: 5_000, lives: 6, ..plan }, seed)
+}
+
+#[test]
+fn another_host_takes_over_an_array_that_grows() {
+    run_seeds("array", 1000, taken_while_it_grows);
 }
 
 /// Seeds that have failed once, most of them not among the first ones.

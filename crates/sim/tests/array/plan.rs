@@ -31,6 +31,10 @@ pub struct Plan {
     pub forced_per_million: u32,
     /// How many of a million turns it becomes longer; half of these times its host may end in the midst of it.
     pub grown_per_million: u32,
+    /// How many of a million turns its copies are compared.
+    pub scrubbed_per_million: u32,
+    /// How often such a comparison, or a growth, is cancelled.
+    pub cancelled_per_million: u32,
     /// From so many sides requests come at the same time.
     pub shards: usize,
 }
@@ -60,6 +64,8 @@ impl Default for Plan {
             replaced_per_million: 0,
             forced_per_million: 0,
             grown_per_million: 0,
+            scrubbed_per_million: 0,
+            cancelled_per_million: 0,
             shards: 1,
         }
     }

@@ -245,6 +245,9 @@ impl World {
         if self.random.chance(self.plan.grown_per_million) {
             return self.grow();
         }
+        if self.plan.scrubbed_per_million > 0 && self.random.chance(self.plan.scrubbed_per_million) {
+            return self.scrub();
+        }
         if self.former.is_some() && self.random.chance(20_000) {
             self.thaw()?;
         }

@@ -219,7 +219,7 @@ impl DirectCopy {
                 None => Next::Over(Box::new(copied)),
             }
         };
-        Step::Slow(Slow { what, is_awaited: false, course, stop: None, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited: false, course, cancellation: None, work: Box::new(work) })
     }
 
     /// Why it has ended before it was done.

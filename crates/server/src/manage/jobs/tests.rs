@@ -1,5 +1,3 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use sanwire_core::Principal;
 
 use super::*;
@@ -37,17 +35,15 @@ fn copies_take_no_place_of_other_changes_nor_the_other_way_round() {
 
 #[test]
 fn a_job_that_tells_nothing_is_cancelled_too_as_long_as_it_goes_on() {
-    let (jobs, stopped) = (Arc::<Jobs>::default(), Arc::new(AtomicU64::new(0)));
+    let (jobs, cancellation) = (Arc::<Jobs>::default(), Cancellation::default());
     let job = jobs.begin(&BY, &Request::Status, "comparing").unwrap();
     let id = job.id();
     assert_eq!(jobs.cancel(id), Some(false), "nothing has it end");
-    let counted = Arc::clone(&stopped);
-    job.set_stop(Some(Stop::new(move || _ = counted.fetch_add(1, Ordering::Relaxed))));
-    assert!(jobs.cancel_by_request(id).is_ok());
+    job.set_cancellation(Some(cancellation.clone()));
+    assert!(!cancellation.is_cancelled() && jobs.cancel_by_request(id).is_ok() && cancellation.is_cancelled());
     job.end(Response::Done(Answer::Changed(Vec::new())));
     assert!(matches!(jobs.cancel_by_request(id), Err(ManageError::NoCancel(_))), "it is over");
     assert!(matches!(jobs.cancel_by_request(id + 1), Err(ManageError::NoJob(_))));
-    assert_eq!(stopped.load(Ordering::Relaxed), 1);
 }
 
 #[test]

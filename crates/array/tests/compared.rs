@@ -1,0 +1,99 @@
+//! Copies that are compared while members come and go.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sanwire_array::{Arrangement, Begin, Candidate, Plan, assemble, create};
+use sanwire_store::{
+    Completion, CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, Started, Store, StoreError,
+};
+
+const MIB: u64 = 1 << 20;
+const DATA_AT: u64 = MIB;
+
+/// A disk that may be gone, and has something done before it is read where its data begins.
+struct Disk {
+    inner: RamStore,
+    is_gone: AtomicBool,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Disk").finish_non_exhaustive()
+    }
+}
+
+impl Store for Disk {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Started::Done(Err(StoreError::new(ErrorKind::Gone, 0)));
+        }
+        if let Request::Read { offset_bytes: DATA_AT, .. } = request {
+            let meanwhile = self.meanwhile.lock().unwrap().take();
+            meanwhile.into_iter().for_each(|meanwhile| meanwhile());
+        }
+        self.inner.start(request, completions)
+    }
+}
+
+fn kernel(op: sanwire_store::KernelOp) -> Completion {
+    panic!("{op:?} is for the kernel")
+}
+
+fn drive(begin: Begin) -> Completion {
+    sanwire_store::drive(begin, kernel)
+}
+
+fn write(store: &dyn Store, offset_bytes: u64, byte: u8) {
+    let request = Request::Write { offset_bytes, data: vec![byte; 4096].into() };
+    sanwire_store::run(store, request, kernel).unwrap();
+}
+
+#[test]
+fn a_copy_that_is_left_alone_while_it_is_compared_lacks_nothing() {
+    let disk = |_| {
+        let (inner, is_gone) = (RamStore::new(6 * MIB, 512), AtomicBool::new(false));
+        Arc::new(Disk { inner, is_gone, meanwhile: Mutex::default() })
+    };
+    let disks: Vec<Arc<Disk>> = (0..2).map(disk).collect();
+    let candidate = |(number, disk): (usize, &Arc<Disk>)| {
+        let store = Arc::clone(disk) as Arc<dyn Store>;
+        Candidate { place: format!("disk{number}"), store }
+    };
+    let members: Vec<_> = disks.iter().enumerate().map(candidate).collect();
+    let plan = Plan { name: "a".to_owned(), arrangement: Arrangement::Concat, copies: 2, force: false };
+    let mut next = 100_u128;
+    let fresh = || {
+        next += 1;
+        next.to_be_bytes()
+    };
+    create(&plan, &members, fresh, &mut drive).unwrap();
+    let array = assemble("a", &members, false, 1, &mut drive).unwrap();
+    let mut has_begun = true;
+    while has_begun {
+        let step = |queue: &CompletionQueue| {
+            let started = array.resync(queue);
+            has_begun = started.is_some();
+            started.unwrap_or(Started::Done(Ok(Outcome::Done)))
+        };
+        sanwire_store::drive(step, kernel).unwrap();
+    }
+    // What is compared first differs, and the one that was read goes before that is known.
+    write(&disks[0].inner, DATA_AT + 8192, 3);
+    let (going, writer) = (Arc::clone(&disks[0]), array.clone());
+    let meanwhile = move || {
+        going.is_gone.store(true, Ordering::Relaxed);
+        write(&writer, 2 * MIB, 5);
+    };
+    *disks[1].meanwhile.lock().unwrap() = Some(Box::new(meanwhile));
+    assert_eq!(array.scrub(&mut drive).unwrap(), 1);
+    let [gone, left] = &array.members()[..] else { panic!("{:?}", array.members()) };
+    assert!(!gone.is_present && left.is_present && left.behind_bytes == 0, "{gone:?} {left:?}");
+    write(&array, 4096, 6);
+}

@@ -25,6 +25,21 @@ impl Table {
         are_apart && !is_known(self.run) && common.is_some_and(is_in_both)
     }
 
+    /// Whether what bears a label of this table, of a member that is out, is older than that member was when it went out. It has the label of
+    /// the run in which it did, or of the one before if nothing reached it any more; what was written before that is noted nowhere.
+    ///
+    /// Of a run that came to nothing counts what it began with. If the run before is forgotten, it is not known.
+    pub(crate) fn is_before_out(&self, number: usize, label: &Table) -> bool {
+        let Standing::Out { since, .. } = self.members[number].standing else { return false };
+        let ended = self.runs.iter().take_while(|run| run.last_generation < since).count();
+        let Some(before) = ended.checked_sub(1) else { return false };
+        let may_be_of = |run: u64| run == self.run || self.runs[before..].iter().any(|known| known.number == run);
+        let is_known = |run: u64| run == self.run || self.runs.iter().any(|known| known.number == run);
+        let of =
+            [label.run].into_iter().chain(label.runs.iter().rev().map(|run| run.number)).find(|run| is_known(*run));
+        !of.is_some_and(may_be_of)
+    }
+
     /// Who had a place in this generation of the table, or of one that it has become of. Of changes that are forgotten it is a later one.
     fn id_at(&self, place: usize, generation: u64) -> Option<[u8; 16]> {
         let former = self.former.iter().find(|former| former.place == place && generation < former.until);

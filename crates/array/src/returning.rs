@@ -35,6 +35,13 @@ impl Array {
             if is_apart(&state.table, number, &label) {
                 return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
             }
+            if state.table.is_before_out(number, &label.table) {
+                return refuse(
+                    candidate,
+                    "it is older than the member was when it went out, so it is a copy, or was rolled back: bring the member itself back, or \
+                     let this one take its place anew by replacing it",
+                );
+            }
             if !state.is_settled() {
                 return refuse(candidate, "another member comes or goes just now");
             }

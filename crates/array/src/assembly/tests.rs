@@ -126,6 +126,30 @@ fn a_member_that_came_back_from_an_earlier_run_is_not_the_array() {
     assert_eq!(found.table, before);
 }
 
+#[test]
+fn a_member_that_is_out_is_known_from_an_older_image_of_it() {
+    let first = table(4, &[IN, IN]);
+    let mut second = first.clone();
+    second.begin_run(2, 0..2);
+    second.generation = 5;
+    let mut third = second.clone();
+    third.begin_run(3, 0..2);
+    (third.generation, third.members[0].standing) = (7, Standing::Out { since: 7, is_whole: false });
+    assert!(third.is_before_out(0, &first));
+    assert!(!third.is_before_out(0, &second), "the third run has not reached it, perhaps");
+    assert!(!third.is_before_out(0, &third) && !third.is_before_out(1, &first), "the other one is in");
+    // A run that came to nothing has said something to it.
+    let [mut of_second, mut of_first] = [second, first.clone()];
+    of_second.begin_run(8, 0..2);
+    of_first.begin_run(9, 0..2);
+    assert!(!third.is_before_out(0, &of_second) && third.is_before_out(0, &of_first));
+    // It stays out in other runs.
+    let mut last = third.clone();
+    (4..20).for_each(|run| last.begin_run(run, 1..2));
+    assert!(!last.is_before_out(0, &third));
+    assert!(!last.is_before_out(0, &first), "those runs are forgotten");
+}
+
 /// Its label is of a change that came to nothing, and those that know that know nothing else of that time, either.
 #[test]
 fn a_former_member_does_not_say_that_its_successors_do_not_count() {

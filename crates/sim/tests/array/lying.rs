@@ -1,9 +1,10 @@
 //! Members that lie: one that shows an older image of itself, and one whose medium changes by itself.
 //!
-//! Of an image from before the last run but one it is known that it is older. One of the last two runs may be all that such a member has,
-//! after a host that ended while it wrote the labels, so that is not told from it (`docs/arrays.md`).
+//! Of an image from before the last run but one, or of a member that is out from before the run but one in which it went out, it is known
+//! that it is older. One of the last two runs may be all that such a member has, after a host that ended while it wrote the labels, so that
+//! is not told from it (`docs/arrays.md`).
 
-use sanwire_array::{ArrayError, assemble};
+use sanwire_array::{ArrayError, Standing, assemble};
 use sanwire_sim::random::Random;
 use sanwire_sim::world::Outcome;
 
@@ -35,6 +36,8 @@ pub(super) fn show_older(plan: Plan, seed: u64) -> Outcome<()> {
     world.network.mend(disk);
     if plan.copies == 1 {
         world.open_older(disk, image)?;
+    } else {
+        world.rejoin_older(disk, image)?;
     }
     world.live()?;
     world.check_all()
@@ -89,6 +92,42 @@ impl World {
             return Err(format!("disk {disk} is not opened again"));
         }
         self.die();
+        Ok(())
+    }
+
+    /// A member goes away while the array is in use, and shows what it was when it is back, to this host and to the next one.
+    fn rejoin_older(&mut self, disk: usize, image: Image) -> Outcome<()> {
+        // Requests fail whose member goes.
+        self.plan.cut_per_million = 1;
+        self.assemble()?;
+        self.network.cut(disk, false);
+        self.model.lost_member();
+        self.use_it()?;
+        let array = self.array();
+        let is_out = {
+            let member = &array.members()[disk];
+            member.standing != Standing::In && !member.is_present
+        };
+        let own = self.network.restore(disk, image);
+        self.network.mend(disk);
+        if is_out {
+            let candidate = self.candidate(disk);
+            match array.rejoin(disk, &candidate, &mut |begin| self.drive(begin)) {
+                // Others come or go just now, or it is said that it is older.
+                Err(ArrayError::Member { .. } | ArrayError::Store { .. }) => {}
+                Err(error) => return Err(text(error)),
+                Ok(()) => return Err(format!("an older image of disk {disk} is taken in again")),
+            }
+        }
+        self.die();
+        if is_out {
+            self.assemble()?;
+            if self.array().members()[disk].is_present {
+                return Err(format!("an older image of disk {disk} is taken in again by the next host"));
+            }
+            self.die();
+        }
+        self.network.restore(disk, own);
         Ok(())
     }
 

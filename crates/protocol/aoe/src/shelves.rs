@@ -51,8 +51,13 @@ pub struct Shelves {
 /// Whether a station may give commands to a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// It may, to this unit. Another one that is put there gets another number, also if it has the same logical unit number.
-    Open { lun: Lun, put: u64 },
+    /// It may, to this unit.
+    Open {
+        /// Its logical unit number.
+        lun: Lun,
+        /// How many units were put at addresses before it: by this another one is known that comes to the same place and number.
+        put: u64,
+    },
     /// Another station has reserved it.
     Reserved,
     /// There is no such target for it.

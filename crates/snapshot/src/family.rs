@@ -1,7 +1,6 @@
 //! What a family of volumes is at a time, and how a change of it is made to last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use sanwire_store::{NullStore, Store};
@@ -42,8 +41,6 @@ pub(crate) struct State {
     pub(crate) unusable: BTreeSet<LayerId>,
     /// Another catalogue may stand on the shelf: nothing is changed before this one stands there again.
     pub(crate) is_doubtful: bool,
-    /// Layers are more than the catalogue says by now, and there was no room for a newer one.
-    pub(crate) owes_seals: bool,
 }
 
 /// The merge of a family: one at a time.
@@ -79,21 +76,8 @@ impl Tree {
             return Err(SnapshotError::Keep(source));
         }
         state.catalogue = Arc::new(next);
-        state.owes_seals = false;
         self.tell(state);
         Ok(())
-    }
-
-    /// Keeps what layers are at least by now. Where there is no room for that, with what is kept next: what the catalogue says is true all
-    /// the same. Until then an older copy in the place of a layer is not noticed if it is one of since the last time.
-    pub(crate) fn keep_seals(&self, state: &mut State) -> Result<(), SnapshotError> {
-        match self.commit(state, |_| ()) {
-            Err(SnapshotError::Keep(error)) if is_full(&error) && !state.is_doubtful => {
-                state.owes_seals = true;
-                Ok(())
-            }
-            kept => kept,
-        }
     }
 
     /// Has those who only look see what is now.
@@ -172,7 +156,6 @@ impl State {
             merge: Merging::Nothing,
             unusable: BTreeSet::new(),
             is_doubtful: false,
-            owes_seals: false,
         }
     }
 
@@ -250,8 +233,4 @@ pub(crate) fn lengthen(source: &Source, length_bytes: u64) -> Result<(), Snapsho
     let Some(layout) = source.layout.filter(|_| source.length_bytes() < length_bytes) else { return Ok(()) };
     let failed = |error| SnapshotError::Resize { layer: source.id, source: error };
     source.store.resize(layout.store_bytes(length_bytes)).map_err(failed)
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

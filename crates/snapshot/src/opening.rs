@@ -58,7 +58,7 @@ impl Tree {
         // What its last layer is now is told from what comes.
         let renewed = renew(&store, perform);
         let state = &mut *self.lock();
-        if let Err(error) = renewed.and_then(|()| self.keep_seals(state)) {
+        if let Err(error) = renewed.and_then(|()| self.commit(state, |_| ())) {
             state.remember_losses(&store);
             return Err(error);
         }

@@ -50,9 +50,6 @@ impl Tree {
         let (lower, upper) = {
             let state = &mut *self.lock();
             self.make_certain(state)?;
-            if state.owes_seals {
-                self.keep_seals(state)?;
-            }
             self.remove_needless(state)?;
             match std::mem::replace(&mut state.merge, Merging::Busy) {
                 Merging::Busy => return Err(SnapshotError::Busy),

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{BLOCK, Memory, id, kernel, read};
@@ -100,19 +100,12 @@ struct Disk {
     pages: Arc<Pages>,
     layers: Mutex<BTreeMap<LayerId, Arc<Sparse>>>,
     memory: Memory,
-    /// There is no room for another catalogue.
-    is_to_the_last_byte: AtomicBool,
 }
 
 impl Disk {
     fn new(pages: u64) -> Arc<Self> {
         let pages = Arc::new(Pages { free: AtomicU64::new(pages), fewest: AtomicU64::new(pages) });
-        Arc::new(Disk {
-            pages,
-            layers: Mutex::default(),
-            memory: Memory::default(),
-            is_to_the_last_byte: AtomicBool::new(false),
-        })
+        Arc::new(Disk { pages, layers: Mutex::default(), memory: Memory::default() })
     }
 
     fn free(&self) -> u64 {
@@ -148,9 +141,6 @@ impl Shelf for Disk {
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
-        if self.is_to_the_last_byte.load(Ordering::Relaxed) && self.load()?.as_deref() != Some(catalogue) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         self.memory.keep(catalogue)
     }
 }
@@ -227,37 +217,4 @@ fn a_merge_leaves_room_to_those_who_write() {
     assert!(disk.pages.fewest.load(Ordering::Relaxed) >= 700, "{:?}", disk.pages);
     assert!(disk.free() >= 1000);
     assert!((0..3 * GROUP_BLOCKS).all(|block| read(&store, block) == if block % 2 == 0 { 2 } else { 0 }));
-}
-
-#[test]
-fn a_volume_is_opened_without_any_room_and_what_its_layer_is_by_then_is_kept_when_there_is_some() {
-    let disk = Disk::new(1000);
-    let base =
-        || Base { store: Sparse::new(8 * BLOCK, &disk.pages), identity: "base".to_owned(), may_be_longer: false };
-    let tree = Tree::create(Arc::clone(&disk) as _, "v", Origin::Base(base()), &mut kernel).unwrap();
-    let store = tree.volume("v", &mut kernel).unwrap();
-    take(&tree, Some("s"), 1);
-    try_write(&store, 3, 2).unwrap();
-    flush(&store).unwrap();
-    drop((store, tree));
-    let kept = || disk.load().unwrap();
-    let before = kept();
-    disk.leave(0);
-    disk.is_to_the_last_byte.store(true, Ordering::Relaxed);
-    for version in 3..5 {
-        let tree = Tree::open(Arc::clone(&disk) as _, Some(base())).unwrap();
-        let store = tree.volume("v", &mut kernel).unwrap();
-        assert_eq!(read(&store, 3), version - 1);
-        try_write(&store, 3, version).unwrap();
-        flush(&store).unwrap();
-        assert!(tree.tidy(&mut kernel).unwrap().is_none() && kept() == before);
-        assert!(tree.forget("v", "s").is_err(), "a change has to be kept");
-    }
-    let tree = Tree::open(Arc::clone(&disk) as _, Some(base())).unwrap();
-    let store = tree.volume("v", &mut kernel).unwrap();
-    disk.is_to_the_last_byte.store(false, Ordering::Relaxed);
-    assert!(tree.tidy(&mut kernel).unwrap().is_none() && kept() != before);
-    let after = kept();
-    assert!(tree.tidy(&mut kernel).unwrap().is_none() && kept() == after, "once");
-    assert_eq!(read(&store, 3), 4);
 }

@@ -352,7 +352,7 @@ fn a_snapshot_of_the_name_of_one_that_is_gone_is_another_one() {
 }
 
 #[test]
-fn what_a_copy_has_left_goes_when_there_is_room_and_its_volume_is_served_before() {
+fn what_a_copy_has_left_goes_when_there_is_room_and_its_volume_is_served_then() {
     let place = Place::new("no-room");
     place.fill();
     let pool = place.reopen();
@@ -364,13 +364,15 @@ fn what_a_copy_has_left_goes_when_there_is_room_and_its_volume_is_served_before(
     files.has_no_room.store(true, Ordering::Relaxed);
     let pool = place.open_with(&files);
     assert_eq!(names(&pool), ["a@first"]);
-    let store = serve(&pool, "a");
-    write(&store, 0, 7);
-    assert!(bytes(&store) == [7, 4, 1] && holds(&pool, "a@first", &[1, 1, 1]));
+    // What its last layer is from now on could not be kept.
+    assert!(open(&pool, "a", "").is_err() && holds(&pool, "a@first", &[1, 1, 1]));
     assert!(pool.end_deletions("a").is_err());
     files.has_no_room.store(false, Ordering::Relaxed);
     pool.end_deletions("a").unwrap();
     assert!(pool.with_begun_deletions().is_empty());
+    let store = serve(&pool, "a");
+    write(&store, 0, 7);
+    assert!(bytes(&store) == [7, 4, 1] && holds(&pool, "a@first", &[1, 1, 1]));
     drop((store, pool));
     let pool = place.reopen();
     assert_eq!(names(&pool), ["a@first"]);

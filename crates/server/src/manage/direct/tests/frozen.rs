@@ -168,40 +168,39 @@ fn the_snapshot_of_a_copy_that_was_under_way_goes_at_the_next_start_and_no_other
     }
 }
 
-/// What is left takes the room that there is not.
+/// What is left takes the room that there is not. Volumes with layers are opened when there is some: they write how they begin.
 #[test]
 fn a_server_without_any_room_starts_and_deletes_what_a_copy_has_left_when_there_is_some() {
-    for way in WAYS {
-        let kept = kept("frozen-no-room", way);
-        let (desk, units) = serve_in_pool(&kept, way);
-        let content = pattern(1, BYTES);
-        fill(&units, &content);
-        let url = put(&format!("frozen-no-room-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
-        begin_slowly(&desk, order(&url));
-        drop(units);
-        end(&desk);
-        drop(desk);
-        let files = copy_files();
-        files.has_no_room.store(true, Ordering::Relaxed);
-        let manager = start(&in_pool(&kept, way));
-        let (busy, pools) = (manager.busy.clone(), manager.target().pools().clone());
-        let (_, unit) = manager.target().units().find_named("disk").unwrap();
-        let desk = ManagementHandle::new(manager);
-        assert!(read(&**unit.store()) == content && snapshots(&desk).is_empty(), "{way}");
+    let way = "reflink";
+    let kept = kept("frozen-no-room", way);
+    let (desk, units) = serve_in_pool(&kept, way);
+    let content = pattern(1, BYTES);
+    fill(&units, &content);
+    let url = put(&format!("frozen-no-room-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+    begin_slowly(&desk, order(&url));
+    drop(units);
+    end(&desk);
+    drop(desk);
+    let files = copy_files();
+    files.has_no_room.store(true, Ordering::Relaxed);
+    let manager = start(&in_pool(&kept, way));
+    let (busy, pools) = (manager.busy.clone(), manager.target().pools().clone());
+    let (_, unit) = manager.target().units().find_named("disk").unwrap();
+    let desk = ManagementHandle::new(manager);
+    assert!(read(&**unit.store()) == content && snapshots(&desk).is_empty(), "{way}");
+    retry_deletions(&pools, &busy);
+    assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
+    files.has_no_room.store(false, Ordering::Relaxed);
+    let last = time::Instant::now() + Duration::from_secs(10);
+    while catalogue(&kept).contains("copy-") && time::Instant::now() < last {
+        // The server may just be about it itself.
         retry_deletions(&pools, &busy);
-        assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
-        files.has_no_room.store(false, Ordering::Relaxed);
-        let last = time::Instant::now() + Duration::from_secs(10);
-        while catalogue(&kept).contains("copy-") && time::Instant::now() < last {
-            // The server may just be about it itself.
-            retry_deletions(&pools, &busy);
-            thread::sleep(Duration::from_millis(20));
-        }
-        assert!(!catalogue(&kept).contains("copy-"), "{way}: {}", catalogue(&kept));
-        assert!(read(&**unit.store()) == content, "{way}");
-        drop((unit, pools));
-        end(&desk);
+        thread::sleep(Duration::from_millis(20));
     }
+    assert!(!catalogue(&kept).contains("copy-"), "{way}: {}", catalogue(&kept));
+    assert!(read(&**unit.store()) == content, "{way}");
+    drop((unit, pools));
+    end(&desk);
 }
 
 /// A snapshot has none of its own.

@@ -20,6 +20,9 @@ pub(super) struct Nexus {
     pub(super) lun: Lun,
     /// Which of the units it is that were put there ([`crate::shelves::Entry`]).
     pub(super) put: u64,
+    /// Another unit was there when the station gave its last command: until it asks who this one is (IDENTIFY DEVICE), what comes may be meant
+    /// for that one.
+    pub(super) is_unmet: bool,
     pub(super) drive: Drive,
     /// Its share of the memory.
     pub(super) memory: Region,

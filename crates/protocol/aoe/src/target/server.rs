@@ -8,7 +8,7 @@ mod timeouts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use sanwire_ata::{Answer, Ask, Execution, Registers, Step, TaskFile, error};
+use sanwire_ata::{Answer, Ask, Execution, Registers, Step, TaskFile, command_code, error};
 use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::quota::Usage;
 use sanwire_core::{Carried, Instant, LinkId, MacAddress, NexusId, Path, Peer};
@@ -197,6 +197,11 @@ impl Target {
             return;
         };
         let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+        nexus.is_unmet &= ata.command != command_code::IDENTIFY_DEVICE;
+        if nexus.is_unmet {
+            // A write that was given again, say, because the unit before went away without an answer.
+            return self.fail(path, &header, &ata);
+        }
         if nexus.has(&header, &ata) {
             self.counters.repeated += 1;
             return;

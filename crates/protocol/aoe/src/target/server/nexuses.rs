@@ -22,6 +22,7 @@ impl Target {
         (lun, put): (Lun, u64),
         now: Instant,
     ) -> Option<NexusId> {
+        let mut is_unmet = false;
         if let Some(id) = self.by_station.get(&(station, address)).copied()
             && let Some(nexus) = self.nexuses.get_mut(&id)
         {
@@ -29,7 +30,8 @@ impl Target {
             if (nexus.lun, nexus.put) == (lun, put) {
                 return Some(id);
             }
-            // Another unit is there by now, and units have this nexus use none of which it has not asked who it is, which ATA never does.
+            // Another unit is there by now. The device lets this nexus use none that came after it before an INQUIRY, which ATA never sends.
+            is_unmet = nexus.put != put;
             self.close(id);
         }
         if !self.limits.may_begin(now) {
@@ -54,6 +56,7 @@ impl Target {
                 address,
                 lun,
                 put,
+                is_unmet,
                 drive,
                 memory,
                 commands,

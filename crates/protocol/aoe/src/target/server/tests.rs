@@ -409,7 +409,14 @@ fn who_has_used_a_target_begins_anew_with_another_unit_at_its_place() {
     shelves.remove(lun);
     assert!(world.give(0, HOST, &identify(3)).is_empty(), "nothing is there");
     shelves.put(ADDRESS, lun);
-    assert_eq!(world.give(0, HOST, &identify(4)).len(), 1);
+    // It may be given again, for the unit before.
+    let write = |tag| ata(tag, 0x41, 0x34, 1, 5, &[7; 512]);
+    world.keeps = true;
+    let aborted = world.give(0, HOST, &write(4));
+    assert_eq!((aborted.len(), aborted[0][13] & 1, world.kept.len()), (1, 1, 0), "an error, and nothing is executed");
+    assert_eq!(world.give(0, HOST, &identify(5)).len(), 1);
+    world.give(0, HOST, &write(6));
+    assert_eq!(world.kept.len(), 1, "now it knows where it writes");
     assert_eq!(world.events.iter().filter(|event| is_opened(event)).count(), 2);
     assert_eq!(world.events.iter().filter(|event| is_closed(event)).count(), 1);
 }

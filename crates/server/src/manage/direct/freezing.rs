@@ -52,7 +52,12 @@ impl Manager {
         reached: Result<Reached, Stop>,
         since: Instant,
     ) -> Result<Step, ManageError> {
-        let reached = reached.and_then(|reached| check_goes_on(&copy.course).map(|()| reached));
+        let reached = reached.and_then(|reached| {
+            check_goes_on(&copy.course)?;
+            // A review that came between the order and the beginning of its job has not seen it.
+            let still = self.check_still(copy.course.ordered());
+            still.map(|()| reached).map_err(|reason| Stop::Failed(format!("it may not go on: {reason}")))
+        });
         let reached = reached.map_err(|stop| copy.ended(stop))?;
         let volume = &copy.order.volume;
         match self.begin_to_freeze(volume, &copy.source) {

@@ -56,13 +56,19 @@ impl Manager {
     pub(in crate::manage) fn review_copies(&self) {
         for course in self.jobs.courses() {
             let ordered = course.ordered();
-            let owns = |owner: &Principal| self.check_owns(owner, &ordered.volume);
-            let owned = ordered.owner.as_ref().map_or(Ok(()), owns).map_err(|error: ManageError| error.to_string());
-            if let Err(reason) = owned.and_then(|()| self.check_copy(ordered)) {
+            if let Err(reason) = self.check_still(ordered) {
                 tracing::warn!("the copy of volume {} to another server ends: {reason}", ordered.volume);
                 course.forbid(format!("it may not go on: {reason}"));
             }
         }
+    }
+
+    /// # Errors
+    /// Why a copy that was ordered could not be ordered any more.
+    pub(super) fn check_still(&self, ordered: &Ordered) -> Result<(), String> {
+        let owns = |owner: &Principal| self.check_owns(owner, &ordered.volume);
+        ordered.owner.as_ref().map_or(Ok(()), owns).map_err(|error: ManageError| error.to_string())?;
+        self.check_copy(ordered)
     }
 
     /// Why somebody may not order copies to other servers, whatever the volume.

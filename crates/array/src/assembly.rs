@@ -153,8 +153,12 @@ fn are_apart(one: &Table, other: &Table, group: usize) -> bool {
 
 /// Whether a member that is out may have been written without those that are in.
 pub(crate) fn is_apart(table: &Table, number: usize, label: &Label) -> bool {
+    label.table.is_in(label.own) && is_of_others(table, number, label)
+}
+
+/// The same, also if it is out by its own label: it may have been on its way in there, and was written then.
+pub(crate) fn is_of_others(table: &Table, number: usize, label: &Label) -> bool {
     !table.is_in(number)
-        && label.table.is_in(label.own)
         && !table.descends_from(&label.table)
         && !table.rules_out(&label.table)
         && are_apart(table, &label.table, table.group_of(number))

@@ -25,14 +25,16 @@ impl Table {
         are_apart && !is_known(self.run) && common.is_some_and(is_in_both)
     }
 
-    /// Whether what bears a label of this table, of a member that is out, is older than that member was when it went out. It has the label of
-    /// the run in which it did, or of the one before if nothing reached it any more; what was written before that is noted nowhere.
+    /// Whether what bears a label of this table, of a member that is out, is older than that member was when it went out. It has a label that is
+    /// not older than the last run which had reached it when the next one found it: labels of what came then may not have, as when a host died
+    /// while it wrote them. What was written before that is noted nowhere.
     ///
-    /// Of a run that came to nothing counts what it began with. If the run before is forgotten, it is not known.
+    /// Of a run that came to nothing counts what it began with. If that run is forgotten, it is not known.
     pub(crate) fn is_before_out(&self, number: usize, label: &Table) -> bool {
         let Standing::Out { since, .. } = self.members[number].standing else { return false };
         let ended = self.runs.iter().take_while(|run| run.last_generation < since).count();
-        let Some(before) = ended.checked_sub(1) else { return false };
+        let has_reached = |run: &Run| run.taken_over >> number & 1 == 1;
+        let Some(before) = self.runs[..ended].iter().rposition(has_reached) else { return false };
         let may_be_of = |run: u64| run == self.run || self.runs[before..].iter().any(|known| known.number == run);
         let is_known = |run: u64| run == self.run || self.runs.iter().any(|known| known.number == run);
         let of =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 
 use crate::array::Array;
-use crate::assembly::{is_apart, is_taken_over, whole};
+use crate::assembly::{is_of_others, is_taken_over, whole};
 use crate::drive::{Candidate, Drive, read};
 use crate::error::ArrayError;
 use crate::label::{self, Label, Standing};
@@ -32,7 +32,7 @@ impl Array {
             }
             can_rejoin(state, number, candidate)?;
             let label = own_label(state, number, candidate, found)?;
-            if is_apart(&state.table, number, &label) {
+            if is_of_others(&state.table, number, &label) {
                 return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
             }
             if state.table.is_before_out(number, &label.table) {

@@ -150,6 +150,38 @@ fn a_member_that_is_out_is_known_from_an_older_image_of_it() {
     assert!(!last.is_before_out(0, &first), "those runs are forgotten");
 }
 
+/// The host of the second run died before its label reached a member, which was not found by the third.
+#[test]
+fn a_member_that_a_run_has_not_reached_is_not_older_than_it_was() {
+    let first = table(4, &[IN, IN]);
+    let mut second = first.clone();
+    second.begin_run(2, 0..2);
+    second.generation = 5;
+    let mut third = second.clone();
+    third.begin_run(3, 1..2);
+    (third.generation, third.members[0].standing) = (7, Standing::Out { since: 6, is_whole: false });
+    assert!(!third.is_before_out(0, &first));
+    let mut older = first;
+    older.run = 77;
+    assert!(third.is_before_out(0, &older));
+}
+
+/// By force the second member was used, while the third one had begun to come in beside the first.
+#[test]
+fn a_member_that_others_have_begun_to_take_in_is_of_others() {
+    let first = table(4, &[IN, IN, Standing::Out { since: 3, is_whole: false }]);
+    let mut theirs = first.clone();
+    theirs.begin_run(2, 0..3);
+    (theirs.generation, theirs.members[1].standing) = (6, Standing::Out { since: 6, is_whole: false });
+    let mut forced = first.clone();
+    forced.begin_run(9, 1..2);
+    (forced.generation, forced.members[0].standing) = (5, Standing::Out { since: 5, is_whole: false });
+    let label = Label { own: 2, table: theirs };
+    assert!(is_of_others(&forced, 2, &label) && !is_apart(&forced, 2, &label));
+    // One that has stayed out since before is not.
+    assert!(!is_of_others(&forced, 2, &Label { own: 2, table: first }));
+}
+
 /// Its label is of a change that came to nothing, and those that know that know nothing else of that time, either.
 #[test]
 fn a_former_member_does_not_say_that_its_successors_do_not_count() {

@@ -86,12 +86,13 @@ impl Target {
         }
     }
 
-    /// Ends the nexuses of stations that are not served any more, and of targets that are gone.
+    /// Ends the nexuses of stations that are not served any more. Those of targets that are gone stay until they are idle for long: if
+    /// another unit comes to the address, it is known by them that the station has not met it, and may give commands again that it gave before.
     pub fn look_after(&mut self) {
         let shelves = &self.config.shelves;
-        let is_over = |nexus: &&Nexus| {
-            !(self.config.admission)(nexus.station) || shelves.entry(nexus.address, nexus.station) == Entry::Absent
-        };
+        let is_shut_out =
+            |nexus: &Nexus| shelves.has(nexus.address) && shelves.entry(nexus.address, nexus.station) == Entry::Absent;
+        let is_over = |nexus: &&Nexus| !(self.config.admission)(nexus.station) || is_shut_out(nexus);
         let over: Vec<NexusId> = self.nexuses.values().filter(is_over).map(|nexus| nexus.id).collect();
         over.into_iter().for_each(|id| self.close(id));
         self.told.clear();

@@ -408,6 +408,7 @@ fn who_has_used_a_target_begins_anew_with_another_unit_at_its_place() {
     let (shelves, lun) = (Arc::clone(&world.target.config.shelves), Lun::new(5).unwrap());
     shelves.remove(lun);
     assert!(world.give(0, HOST, &identify(3)).is_empty(), "nothing is there");
+    world.target.look_after();
     shelves.put(ADDRESS, lun);
     // It may be given again, for the unit before.
     let write = |tag| ata(tag, 0x41, 0x34, 1, 5, &[7; 512]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanwire_buffer::{Frame, Slices};
-use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started};
+use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, StoreError};
 
 use crate::group::first_error;
 use crate::label::DATA_AT;
@@ -165,8 +165,8 @@ impl Shared {
         })
     }
 
-    fn fail_unless_hurt(&self, part: &Part, error: &sanwire_store::StoreError) {
-        if error.kind != sanwire_store::ErrorKind::Unreadable {
+    fn fail_unless_hurt(&self, part: &Part, error: &StoreError) {
+        if error.kind != ErrorKind::Unreadable {
             self.fail(part, error);
         }
     }
@@ -199,37 +199,45 @@ impl Shared {
             };
             let reads = parts.iter().map(read).collect();
             Started::join(reads, completions, move |ends, _| {
-                shared.mark_different(&parts, &ends, regions, &different);
+                let marked = shared.mark_different(&parts, &ends, regions, &different);
                 drop(guard);
-                Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
+                Started::Done(first_error(ends).map_or(marked, Err))
             })
         })
     }
 
+    /// Has those copied that differ from the first one that was read.
+    ///
+    /// # Errors
+    /// One of both has gone meanwhile, or lacks something by now: then the other one may be the only one that has all that was written, and
+    /// nobody knows which is right.
     fn mark_different(
         &self,
         parts: &[Part],
         ends: &[Completion],
         regions: std::ops::Range<usize>,
         different: &AtomicU64,
-    ) {
+    ) -> Completion {
         let mut copies = parts.iter().zip(ends).filter_map(|(part, end)| match end {
             Ok(Outcome::Read(frame)) => Some((part, &frame[..])),
             _ => None,
         });
-        let Some((source, first)) = copies.next() else { return };
+        let Some((source, first)) = copies.next() else { return Ok(Outcome::Done) };
         for (part, _) in copies.filter(|(_, copy)| *copy != first) {
-            different.fetch_add(1, Ordering::Relaxed);
             let state = &mut *self.lock();
-            let is_there = |part: &Part| {
+            let has_all = |part: &Part| {
                 let member = &state.members[part.member];
-                member.store.is_some() && member.incarnation == part.incarnation
+                let is_same = member.store.is_some() && member.incarnation == part.incarnation;
+                is_same && !member.behind.contains_any_in_range(regions.clone())
             };
-            // Where the one that was read first has gone meanwhile, the other one may be the only one that has all that was written.
-            if is_there(source) && is_there(part) {
-                state.members[part.member].mark(regions.clone());
+            if !(has_all(source) && has_all(part)) {
+                let source = std::io::Error::other("a member went away while its copies were compared: do it again");
+                return Err(StoreError { source: Some(source), ..StoreError::new(ErrorKind::Gone, 0) });
             }
+            different.fetch_add(1, Ordering::Relaxed);
+            state.members[part.member].mark(regions.clone());
         }
+        Ok(Outcome::Done)
     }
 }
 

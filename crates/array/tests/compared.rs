@@ -1,13 +1,15 @@
 //! Copies that are compared while members come and go.
 
+mod common;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sanwire_array::{Arrangement, Begin, Candidate, Plan, assemble, create};
-use sanwire_store::{
-    Completion, CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, Started, Store, StoreError,
-};
+use sanwire_array::{Arrangement, Candidate, Plan, assemble, create};
+use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RamStore, Request, Started, Store, StoreError};
+
+use common::{drive, kernel, settle};
 
 const MIB: u64 = 1 << 20;
 const DATA_AT: u64 = MIB;
@@ -42,14 +44,6 @@ impl Store for Disk {
     }
 }
 
-fn kernel(op: sanwire_store::KernelOp) -> Completion {
-    panic!("{op:?} is for the kernel")
-}
-
-fn drive(begin: Begin) -> Completion {
-    sanwire_store::drive(begin, kernel)
-}
-
 fn write(store: &dyn Store, offset_bytes: u64, byte: u8) {
     let request = Request::Write { offset_bytes, data: vec![byte; 4096].into() };
     sanwire_store::run(store, request, kernel).unwrap();
@@ -75,15 +69,7 @@ fn a_copy_that_is_left_alone_while_it_is_compared_lacks_nothing() {
     };
     create(&plan, &members, fresh, &mut drive).unwrap();
     let array = assemble("a", &members, false, 1, &mut drive).unwrap();
-    let mut has_begun = true;
-    while has_begun {
-        let step = |queue: &CompletionQueue| {
-            let started = array.resync(queue);
-            has_begun = started.is_some();
-            started.unwrap_or(Started::Done(Ok(Outcome::Done)))
-        };
-        sanwire_store::drive(step, kernel).unwrap();
-    }
+    settle(&array);
     // What is compared first differs, and the one that was read goes before that is known.
     write(&disks[0].inner, DATA_AT + 8192, 3);
     let (going, writer) = (Arc::clone(&disks[0]), array.clone());
@@ -92,7 +78,8 @@ fn a_copy_that_is_left_alone_while_it_is_compared_lacks_nothing() {
         write(&writer, 2 * MIB, 5);
     };
     *disks[1].meanwhile.lock().unwrap() = Some(Box::new(meanwhile));
-    assert_eq!(array.scrub(&mut drive).unwrap(), 1);
+    let ended = array.scrub(&mut drive).unwrap_err().to_string();
+    assert!(ended.contains("a member went away while its copies were compared"), "{ended}");
     let [gone, left] = &array.members()[..] else { panic!("{:?}", array.members()) };
     assert!(!gone.is_present && left.is_present && left.behind_bytes == 0, "{gone:?} {left:?}");
     write(&array, 4096, 6);

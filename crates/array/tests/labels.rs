@@ -1,22 +1,18 @@
 //! Labels that other versions have written: they are read, or left as they are.
 
+mod common;
+
 use std::sync::Arc;
 
-use sanwire_array::{Arrangement, Array, ArrayError, Begin, Candidate, Label, Plan, View, assemble, create, grow};
-use sanwire_store::{Completion, CompletionQueue, Outcome, RamStore, Request, Started, Store};
+use sanwire_array::{Arrangement, ArrayError, Candidate, Label, Plan, View, assemble, create, grow};
+use sanwire_store::{Outcome, RamStore, Request, Store};
+
+use common::{drive, kernel, settle};
 
 const MIB: u64 = 1 << 20;
 const MEMBER_BYTES: u64 = 4 * MIB;
 /// Where the copies of a label stand.
 const COPIES: [u64; 3] = [0, 16 << 10, MEMBER_BYTES - (16 << 10)];
-
-fn kernel(op: sanwire_store::KernelOp) -> Completion {
-    panic!("{op:?} is for the kernel")
-}
-
-fn drive(begin: Begin) -> Completion {
-    sanwire_store::drive(begin, kernel)
-}
 
 fn stores(count: usize) -> Vec<Candidate> {
     let candidate = |number| {
@@ -53,22 +49,6 @@ fn content(member: &Candidate) -> Vec<u8> {
     match sanwire_store::run(&*member.store, Request::Read { offset_bytes: 0, buffer }, kernel) {
         Ok(Outcome::Read(frame)) => frame.to_vec(),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Has all its copies be the same, and known to be.
-fn settle(array: &Array) {
-    for _ in 0..2 {
-        let mut has_begun = true;
-        while has_begun {
-            let step = |queue: &CompletionQueue| {
-                let started = array.resync(queue).or_else(|| array.tidy(queue));
-                has_begun = started.is_some();
-                started.unwrap_or(Started::Done(Ok(Outcome::Done)))
-            };
-            sanwire_store::drive(step, kernel).unwrap();
-        }
-        sanwire_store::run(array, Request::Flush, kernel).unwrap();
     }
 }
 

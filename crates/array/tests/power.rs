@@ -1,12 +1,14 @@
 //! The power of all members goes at once while an array becomes longer: whatever is torn then, it is found as it was or as it was to be.
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sanwire_array::{Arrangement, Array, ArrayError, Begin, Candidate, Label, Plan, assemble, create, grow};
-use sanwire_store::{
-    Completion, CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, Started, Store, StoreError,
-};
+use sanwire_array::{Arrangement, Array, ArrayError, Candidate, Label, Plan, assemble, create, grow};
+use sanwire_store::{CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, Started, Store, StoreError};
+
+use common::{drive, kernel, settle};
 
 const MIB: u64 = 1 << 20;
 const SECTOR_BYTES: usize = 512;
@@ -78,14 +80,6 @@ impl Store for Disk {
     }
 }
 
-fn kernel(op: sanwire_store::KernelOp) -> Completion {
-    panic!("{op:?} is for the kernel")
-}
-
-fn drive(begin: Begin) -> Completion {
-    sanwire_store::drive(begin, kernel)
-}
-
 fn read(store: &dyn Store, offset_bytes: u64, length: usize) -> Vec<u8> {
     let request = Request::Read { offset_bytes, buffer: vec![9; length].into() };
     match sanwire_store::run(store, request, kernel) {
@@ -97,18 +91,7 @@ fn read(store: &dyn Store, offset_bytes: u64, length: usize) -> Vec<u8> {
 /// Assembles it, and has all its copies be the same, and known to be.
 fn used(members: &[Candidate], run: u64) -> Array {
     let array = assemble("a", members, false, run, &mut drive).unwrap();
-    for _ in 0..2 {
-        let mut has_begun = true;
-        while has_begun {
-            let step = |queue: &CompletionQueue| {
-                let started = array.resync(queue).or_else(|| array.tidy(queue));
-                has_begun = started.is_some();
-                started.unwrap_or(Started::Done(Ok(Outcome::Done)))
-            };
-            sanwire_store::drive(step, kernel).unwrap();
-        }
-        sanwire_store::run(&array, Request::Flush, kernel).unwrap();
-    }
+    settle(&array);
     array
 }
 

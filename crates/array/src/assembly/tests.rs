@@ -126,15 +126,21 @@ fn a_member_that_came_back_from_an_earlier_run_is_not_the_array() {
     assert_eq!(found.table, before);
 }
 
-#[test]
-fn a_member_that_is_out_is_known_from_an_older_image_of_it() {
+/// The tables of three runs of a mirror. The last one, in which its first member goes out, has found the members from this one on.
+fn three_runs(found_from: usize) -> [Table; 3] {
     let first = table(4, &[IN, IN]);
     let mut second = first.clone();
     second.begin_run(2, 0..2);
     second.generation = 5;
     let mut third = second.clone();
-    third.begin_run(3, 0..2);
+    third.begin_run(3, found_from..2);
     (third.generation, third.members[0].standing) = (7, Standing::Out { since: 7, is_whole: false });
+    [first, second, third]
+}
+
+#[test]
+fn a_member_that_is_out_is_known_from_an_older_image_of_it() {
+    let [first, second, third] = three_runs(0);
     assert!(third.is_before_out(0, &first));
     assert!(!third.is_before_out(0, &second), "the third run has not reached it, perhaps");
     assert!(!third.is_before_out(0, &third) && !third.is_before_out(1, &first), "the other one is in");
@@ -153,13 +159,7 @@ fn a_member_that_is_out_is_known_from_an_older_image_of_it() {
 /// The host of the second run died before its label reached a member, which was not found by the third.
 #[test]
 fn a_member_that_a_run_has_not_reached_is_not_older_than_it_was() {
-    let first = table(4, &[IN, IN]);
-    let mut second = first.clone();
-    second.begin_run(2, 0..2);
-    second.generation = 5;
-    let mut third = second.clone();
-    third.begin_run(3, 1..2);
-    (third.generation, third.members[0].standing) = (7, Standing::Out { since: 6, is_whole: false });
+    let [first, _, third] = three_runs(1);
     assert!(!third.is_before_out(0, &first));
     let mut older = first;
     older.run = 77;

@@ -48,6 +48,7 @@ impl KeptArray {
             texts: Arc::clone(&texts),
             known: array.members(),
             over: BTreeMap::new(),
+            kept_out: Reasons::default(),
             taken: BTreeMap::new(),
             searched: Instant::now(),
         };
@@ -110,9 +111,27 @@ struct Keeper {
     known: Vec<MemberStatus>,
     /// Members that are kept and over, and what was told last of why they are not there.
     over: BTreeMap<usize, String>,
+    /// Why others do not come back.
+    kept_out: Reasons,
     /// Members that another host has had since, and which ones these are. To look for them would keep them from that host.
     taken: BTreeMap<usize, [u8; 16]>,
     searched: Instant,
+}
+
+/// Why members do not come back, with whether that was told.
+#[derive(Default)]
+struct Reasons(BTreeMap<usize, (String, bool)>);
+
+impl Reasons {
+    /// Whether this is to be told of a member now: it was the same at the search before, so that it does not pass by itself, and was not told.
+    fn is_news(&mut self, number: usize, reason: &str) -> bool {
+        let (known, is_told) = self.0.entry(number).or_default();
+        if known != reason {
+            (*known, *is_told) = (reason.to_owned(), false);
+            return false;
+        }
+        !std::mem::replace(is_told, true)
+    }
 }
 
 /// Whether something was done.
@@ -203,10 +222,14 @@ impl Keeper {
                     tracing::warn!("array {name}: member {member} is not there yet: {error}");
                     *told = error;
                 }
+                None if self.kept_out.is_news(number, &error) => {
+                    tracing::warn!("array {name}: member {member} stays out: {error}");
+                }
                 _ => tracing::debug!("array {name}: member {member} stays out: {error}"),
             }
         }
         let members = self.array.members();
+        self.kept_out.0.retain(|number, _| !members[*number].is_present);
         for number in self.over.extract_if(.., |number, _| !members[*number].is_over).map(|(number, _)| number) {
             tracing::info!("array {}: member {} is there again", self.array.table().name, number + 1);
         }
@@ -294,5 +317,19 @@ impl KeptArray {
     /// The same as a store of a volume.
     pub(super) fn into_store(self) -> Arc<dyn Store> {
         Arc::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_member_stays_out_is_told_once_and_only_if_it_does_not_pass() {
+        let mut reasons = Reasons::default();
+        let told = ["busy", "older", "older", "older", "split", "split", "older", "older"];
+        let told = told.map(|reason| reasons.is_news(1, reason));
+        assert_eq!(told, [false, false, true, false, false, true, false, true]);
+        assert!(!reasons.is_news(2, "older") && reasons.is_news(2, "older"), "of each member");
     }
 }

@@ -179,7 +179,7 @@ impl Channel {
     }
 
     /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told. `vacancy` gives the
-    /// memory for the data of an encrypted one, from its header, which is not authentic yet; `None` where data has come already.
+    /// memory for the data of an encrypted one, from its header, which has not been authenticated yet; `None` where data has come already.
     pub(crate) fn open<'a, 'v>(
         &mut self,
         packet: &'a [u8],

@@ -313,7 +313,7 @@ fn shards_serve_a_derived_volume_to_some() {
     run_seeds("shards_serve_a_derived_volume_to_some", 300, |seed| {
         renewals(seed, 71, |plan, random| {
             plan.derive_for_some(random);
-            // Who may not use an iSCSI target does not find it again when it is made anew, and looks for it as long as it may: for ever here.
+            // Who may not use an iSCSI target does not find it again when it is made anew, and goes on looking for it: here without an end.
             let has_outsiders = plan.derived.is_some_and(|derived| derived.outsiders > 0);
             let by_packets = random.range(0..=plan.clients as u64) as usize;
             plan.wire.by_packets = if has_outsiders { plan.clients } else { by_packets };

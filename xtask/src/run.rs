@@ -90,6 +90,7 @@ impl Total {
         self.counts.skipped += counts.skipped;
         // A step that fails without a failed test (a compiler's error, a finding) counts as one.
         self.counts.failed += if is_success { counts.failed } else { counts.failed.max(1) };
+        self.counts.failed_tests.extend(counts.failed_tests);
         if !is_success || counts.failed > 0 {
             self.failed_steps.push(name);
         }
@@ -115,6 +116,9 @@ pub fn all(root: &Path, length: Length) -> Result<bool, String> {
     let Total { counts, failed_steps } = total;
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
+    }
+    for name in &counts.failed_tests {
+        println!("  {name}");
     }
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(counts.failed == 0 && counts.passed > 0)

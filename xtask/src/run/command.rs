@@ -12,12 +12,14 @@ pub const SKIPPED: &str = "SKIPPED: ";
 const UNAVAILABLE: i32 = 75;
 
 /// What one step said.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
     pub passed: u64,
     pub failed: u64,
     /// Tests that cannot run here, and said so. Their runner counts them as passed.
     pub skipped: u64,
+    /// The names of failed tests, as far as their runner says them.
+    pub failed_tests: Vec<String>,
 }
 
 impl Counts {
@@ -64,11 +66,11 @@ pub fn run(
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
         pass_on(output, output_to, |line| {
-            if let Some(found) = counts_of(line) {
-                counts.passed += found.passed;
-                counts.failed += found.failed;
-                counts.skipped += found.skipped;
+            if let Some((passed, failed)) = counts_of(line) {
+                counts.passed += passed;
+                counts.failed += failed;
             }
+            counts.failed_tests.extend(failed_test(line));
         })?;
     }
     counts.skipped += errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
@@ -92,8 +94,8 @@ fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) 
     to.flush()
 }
 
-/// The numbers of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
-fn counts_of(line: &str) -> Option<Counts> {
+/// Passed and failed of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
+fn counts_of(line: &str) -> Option<(u64, u64)> {
     let line = line.trim();
     let rest = match line.strip_prefix("test result: ") {
         Some(result) => result.split_once(". ")?.1,
@@ -102,7 +104,13 @@ fn counts_of(line: &str) -> Option<Counts> {
     let mut parts = rest.split([';', ',']).map(str::trim);
     let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
     let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some(Counts { passed, failed, skipped: 0 })
+    Some((passed, failed))
+}
+
+/// The name in `test a::b ... FAILED` (libtest).
+fn failed_test(line: &str) -> Option<String> {
+    let name = line.trim_end().strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.to_owned())
 }
 
 #[cfg(test)]
@@ -111,11 +119,10 @@ mod tests {
 
     #[test]
     fn the_words_of_both_kinds_of_runners_are_understood() {
-        let counts = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
         let libtest =
             "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
-        assert_eq!(counts_of(libtest), counts(25, 2));
-        assert_eq!(counts_of("12 passed, 0 failed\n"), counts(12, 0));
+        assert_eq!(counts_of(libtest), Some((25, 2)));
+        assert_eq!(counts_of("12 passed, 0 failed\n"), Some((12, 0)));
         for line in ["", "test a::b ... ok", "7 passed", "x passed, 1 failed", "running 5 tests"] {
             assert_eq!(counts_of(line), None, "{line}");
         }
@@ -124,12 +131,13 @@ mod tests {
     #[test]
     fn exit_code_and_counts_come_from_the_command() {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
+        let said = "echo 3 passed, 1 failed; echo test a::b ... FAILED; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1";
+        shell.args(["-c", said]);
         // Not to stdout: whoever counts the words of this very run would count these too.
         let mut output = vec![];
-        let counts = Counts { passed: 5, failed: 1, skipped: 0 };
+        let counts = Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".to_owned()] };
         assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (counts, false));
-        assert_eq!(output, b"3 passed, 1 failed\n2 passed, 0 failed\n");
+        assert_eq!(output, b"3 passed, 1 failed\ntest a::b ... FAILED\n2 passed, 0 failed\n");
     }
 
     #[test]
@@ -145,7 +153,7 @@ mod tests {
     fn what_is_skipped_is_not_passed() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 'SKIPPED: a: it takes root' >&2; echo 3 passed, 0 failed"]);
-        let counts = Counts { passed: 2, failed: 0, skipped: 1 };
+        let counts = Counts { passed: 2, skipped: 1, ..Counts::default() };
         assert_eq!(run(&mut shell, io::sink(), io::sink()).unwrap(), (counts, true));
         let mut unavailable = Command::new("sh");
         unavailable.args(["-c", &format!("exit {UNAVAILABLE}")]);

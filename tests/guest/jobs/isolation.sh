@@ -71,7 +71,7 @@ begin_load() {
 }
 
 end_load() {
-    kill -INT "${load[$1]}" || fail "the load of $1 has ended: $(cat "$SCRATCH/load-$1")"
+    kill "${load[$1]}" || fail "the load of $1 has ended: $(cat "$SCRATCH/load-$1")"
     wait "${load[$1]}" || true
     grep -q 'err= 0' "$SCRATCH/load-$1" && ! grep -qiE 'error=|verify:|Input/output' "$SCRATCH/load-$1" || fail "$(cat "$SCRATCH/load-$1")"
 }
@@ -119,22 +119,19 @@ unharmed() {
     say "at $SECONDS s: $2: $1 notices nothing"
 }
 
-# begin_probe WHO: reads in between, and how long they take. end_probe gives p99_us and longest_us.
-begin_probe() {
-    fio --name=probe --filename="${own[$1]}" --readonly --ioengine=libaio --direct=1 --rw=randread --bs=4k --rate_iops=50 --time_based \
-        --runtime=3600 --output-format=terse --terse-version=3 --output="$SCRATCH/probe" > /dev/null 2>&1 &
-    probe=$!
-}
-
-end_probe() {
-    kill -INT $probe
-    wait $probe || true
+# probe WHO SECONDS: reads as long as that, counted from the first one, and how long they take: p99_us and longest_us.
+probe() {
     local line
+    fio --name=probe --filename="${own[$1]}" --readonly --ioengine=libaio --direct=1 --rw=randread --bs=4k --rate_iops=50 --time_based \
+        --runtime="$2" --output-format=terse --terse-version=3 --output="$SCRATCH/probe" > /dev/null 2>&1 || true
     line=$(grep '^3;' "$SCRATCH/probe") || fail "no line of fio: $(cat "$SCRATCH/probe")"
     [ "$(cut -d ';' -f 5 <<< "$line")" = 0 ] && [ "$(cut -d ';' -f 6 <<< "$line")" -gt 0 ] || fail "reads fail: $line"
     longest_us=$(cut -d ';' -f 15 <<< "$line")
     p99_us=$(grep -o '99\.000000%=[0-9]*' <<< "$line" | head -n 1 | cut -d = -f 2)
 }
+
+# is_writing DEVICE: writes are under way there.
+is_writing() { [ "$(awk '{print $2}' "/sys/block/${1##*/}/inflight")" -gt 0 ]; }
 
 settle() { sg_turs "$1" > /dev/null 2>&1 || sg_turs "$1" > /dev/null 2>&1 || true; }
 change() { sg_persist --no-inquiry --out "$@" > /dev/null; }
@@ -239,10 +236,9 @@ attack_content() {
 attack_time() {
     local who=$1 victim=$2 command pid pids=()
     local mine=${own[$1]}
-    begin_probe "$victim"
-    sleep 4
-    end_probe
+    probe "$victim" 4
     local quiet_us=$p99_us
+    say "at $SECONDS s: 99 of 100 reads take $quiet_us us"
     head -c 1024 /dev/urandom > "$SCRATCH/both"
     touch "$SCRATCH/stalling"
     nice fio --name=stall --filename="$mine" --ioengine=libaio --direct=1 --rw=randwrite --bs=256k --iodepth=128 --time_based --runtime=3600 \
@@ -253,12 +249,12 @@ attack_time() {
         (while [ -e "$SCRATCH/stalling" ]; do nice bash -c "$command" "$mine" "$SCRATCH/both"; done) > /dev/null 2>&1 &
         pids+=($!)
     done
-    begin_probe "$victim"
-    sleep 6
-    end_probe
+    within 60 is_writing "$mine"
+    probe "$victim" 6
     kill -0 $stall 2> /dev/null || fail 'nothing stalls'
     rm "$SCRATCH/stalling"
-    kill -INT $stall
+    # Not SIGINT: what bash has in the background ignores it until it has a handler of its own.
+    kill $stall
     for pid in $stall "${pids[@]}"; do wait "$pid" || true; done
     # Not before: the processors of a guest without KVM do nothing else meanwhile.
     unharmed "$victim" 'asking for much'

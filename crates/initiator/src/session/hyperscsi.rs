@@ -95,7 +95,8 @@ impl HyperScsi {
 
     /// Says which links are lost, and which are back.
     fn tell_links(&mut self, live: &[Path], server: &str) {
-        let names: Vec<String> = live.iter().map(|path| self.trunk.name_of(&self.ports, *path)).collect();
+        let names: Option<Vec<String>> = live.iter().map(|path| self.trunk.name_of(&self.ports, *path)).collect();
+        let Some(names) = names else { return };
         for news in self.link_watch.heed(&names) {
             match news {
                 News::Lost(what) => tracing::warn!("server {server}: {what}"),

@@ -96,16 +96,17 @@ impl Trunk {
         self.extras.iter().flat_map(|extra| extra.paths.iter().map(|path| path.link))
     }
 
-    /// What people call a link: the interface, and the server's address there.
-    pub(super) fn name_of(&self, ports: &Ports, path: Path) -> String {
+    /// What people call a link: the interface, and the server's address there. `None` while nobody knows yet which interfaces there are,
+    /// so that a link is not called something else later.
+    pub(super) fn name_of(&self, ports: &Ports, path: Path) -> Option<String> {
         let address = match path.peer {
             Peer::Udp(address) => address.ip().to_string(),
             Peer::Ethernet(address) => address.to_string(),
         };
         // Over IP the kernel may send by any interface.
         match self.interface_of(ports, path.link) {
-            Some(interface) => format!("{interface} ({address})"),
-            None => format!("to {address}"),
+            Some(interface) => Some(format!("{interface} ({address})")),
+            None => (!self.seen.is_empty()).then(|| format!("to {address}")),
         }
     }
 
@@ -340,6 +341,14 @@ mod tests {
         let mut trunk = asking(until);
         trunk.tend(&mut ports, path(1), &[path(1)], until);
         assert_eq!((trunk.is_asking(), trunk.links().count()), (false, 0), "nobody was there");
+    }
+
+    #[test]
+    fn a_link_has_no_name_before_the_interfaces_are_known() {
+        let (mut trunk, ports) = (asking(Instant::ZERO), Ports::new());
+        assert_eq!(trunk.name_of(&ports, path(1)).as_deref(), Some("to 02:00:00:00:00:01"));
+        trunk.learn(Vec::new());
+        assert_eq!(trunk.name_of(&ports, path(1)), None, "all is looked at again");
     }
 
     #[test]

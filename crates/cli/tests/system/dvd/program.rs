@@ -99,6 +99,35 @@ fn a_program_is_told_who_asks_on_every_wire() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// By each wire on which servers are asked.
+#[test]
+fn an_owner_sends_a_long_program_in_band() {
+    let Some(world) = World::new("an_owner_sends_a_long_program_in_band", 1500, &[]) else { return };
+    let owner = run_ok(world.sanwire_of("owner", &["id"]), TIMEOUT).trim().to_owned();
+    let mut server = serve(&world, &[&format!("mine=ram:16M,owner=key:{owner}")], &[]);
+    // Nearly as long as one that is sent may be.
+    let data = format!("(data (i32.const 65536) \"{}\") (func (export", "x".repeat(250_000));
+    let text = ONE_WRITE.replace("\"memory\") 1)", "\"memory\") 5)").replace("(func (export", &data);
+    let bytes = wat::parse_str(text).expect("a module");
+    assert!((250_000..=256 << 10).contains(&bytes.len()), "{} bytes", bytes.len());
+    let (module, image) = (world.scratch.text("long.wasm"), world.scratch.text("image"));
+    fs::write(&module, bytes).expect("a file");
+    fs::write(&image, pattern(1, BYTES)).expect("an image");
+    let is_asked_by = |wire: &str| matches!(wire, "hs+eth" | "hs+ip" | "visa" | "visa+tcp");
+    for (wire, url) in urls(&world, "cam").into_iter().filter(|(wire, _)| is_asked_by(wire)) {
+        let at = url.strip_suffix("/cam").expect("a server");
+        let ask = |arguments: &[&str]| {
+            let ran = run(world.sanwire_of("owner", &[&["dvd"], arguments, &["--at", at]].concat()), TIMEOUT);
+            assert_eq!(ran.code, Some(0), "{wire}: {arguments:?}: {}", ran.stderr);
+        };
+        ask(&["create", "mine", "cam", "--region", "1M+64K", "--principal", "any", "--program", &module]);
+        let write = || run(world.sanwire_of("guest", &["cp", "--overwrite", &image, &url]), TIMEOUT).code;
+        assert_eq!((write(), write()), (Some(0), Some(1)), "{wire}: it lets one write through");
+        ask(&["revoke", "cam"]);
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 /// Lets those alone write who are called so: what is known of each of them, as a number (docs/dvd-programs.md), and the name.
 fn only(names: &[(u8, &str)]) -> String {
     const FIRST: usize = 4096;

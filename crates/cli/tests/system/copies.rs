@@ -243,12 +243,10 @@ fn holes_are_sent_in_no_direction() {
         let used_bytes = fs::metadata(other).expect("a copy").blocks() * 512;
         assert!(used_bytes < MOST_BYTES, "{}: {used_bytes} bytes are used", other.display());
     };
-    let by_visa = ["visa", "visa+tcp"].map(|scheme| format!("{scheme}://{SERVER_ADDRESS}/disk"));
-    let urls = [Wire::Ethernet, Wire::Ip, Wire::Iscsi].map(|wire| wire.url("disk"));
-    for url in urls.iter().chain(&by_visa) {
-        copy(&format!("to {url}"), &source, url);
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi, Wire::Visa, Wire::VisaTcp] {
+        copy(&format!("{wire:?}, to the volume"), &source, &wire.url("disk"));
         same_as_image(&world.scratch.path("disk.img"));
-        copy(&format!("from {url}"), url, &back.display().to_string());
+        copy(&format!("{wire:?}, from the volume"), &wire.url("disk"), &back.display().to_string());
         same_as_image(&back);
         fs::remove_file(&back).expect("the copy can be removed");
     }

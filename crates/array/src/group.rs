@@ -96,7 +96,7 @@ impl Shared {
                 return Started::Done(Err(error));
             }
             shared.lock().intents[group].stored(&blocks);
-            shared.settle(completions)
+            shared.acknowledge(completions)
         })
     }
 
@@ -145,7 +145,7 @@ impl Shared {
                 return Started::Done(Err(error));
             }
             let shared = Arc::clone(&self);
-            self.settle(completions).then(completions, move |end, _| {
+            self.acknowledge(completions).then(completions, move |end, _| {
                 let is_unsure = {
                     let state = &mut *shared.lock();
                     state.unflushed[piece.group].written();

@@ -293,7 +293,7 @@ impl State {
     }
 
     /// The members that are in by the table, and of which the labels are to say that they are out.
-    fn fallen(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn fallen(&self) -> impl Iterator<Item = usize> {
         (0..self.members.len()).filter(|member| self.table.is_in(*member) && self.members[*member].is_fallen)
     }
 

@@ -6,11 +6,33 @@ use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError, parts};
 
 use crate::drive::Candidate;
-use crate::label::{self, Label, SECOND_AT, Standing, Table};
+use crate::label::{self, Label, MemberRecord, SECOND_AT, Standing, Table};
 use crate::locks::Guard;
-use crate::state::{Part, Shared, gone};
+use crate::state::{Part, Shared, State, gone};
+
+impl State {
+    /// Whether what all members have that are in may be acknowledged, whichever labels count: all are there, and where the labels are about to
+    /// change, it is only because the array becomes longer. By those of before the same members are in.
+    fn is_sure(&self) -> bool {
+        let is_same = |(was, is): (&MemberRecord, &MemberRecord)| (was.id, was.standing) == (is.id, is.standing);
+        // Before the first labels of a run have been written, both tables are of one generation.
+        let only_grows = |former: &Table| {
+            former.generation < self.table.generation && former.members.iter().zip(&self.table.members).all(is_same)
+        };
+        self.lost().is_empty() && self.fallen().next().is_none() && self.former.as_ref().is_none_or(only_grows)
+    }
+}
 
 impl Shared {
+    /// Goes on when what all members have that are in may be acknowledged. Unlike [`Shared::settle`] it does not wait for the labels of an
+    /// array that becomes longer, which may be slow at a member that has nothing to do with it.
+    pub(crate) fn acknowledge(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
+        if self.lock().is_sure() {
+            return Started::Done(Ok(Outcome::Done));
+        }
+        self.settle(completions)
+    }
+
     /// Goes on when the labels of all members that are in say who is in, and none of those is away.
     pub(crate) fn settle(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
         if self.lock().is_settled() {

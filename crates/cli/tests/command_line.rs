@@ -219,6 +219,13 @@ fn a_program_of_a_derived_device_is_asked_without_a_server() {
     assert!(line(commands[0]).contains("  allow "), "{text}");
     assert!(line(commands[1]).contains("refuse: data protect: Write protected"), "{text}");
     assert!(line(commands[2]).contains("allow, without being asked"), "{text}");
+    let fuel = |command: &str| -> u64 {
+        // Command, verdict, fuel and time.
+        let cells = line(command).split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        cells.collect::<Vec<_>>()[2].parse().expect("a number")
+    };
+    let [allowed, refused, not_asked] = commands.map(fuel);
+    assert!((1..100).contains(&allowed) && (1..100).contains(&refused) && not_asked == 0, "{text}");
 }
 
 #[test]

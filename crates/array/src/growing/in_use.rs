@@ -244,7 +244,8 @@ impl Shared {
         Started::join(claims, completions, move |ends, _| shared.all_done(&parts, ends))
     }
 
-    /// Has the labels of all members say what the array is now. What comes in meanwhile is acknowledged when they do.
+    /// Has the labels of all members say what the array is now. What is written meanwhile does not wait for that: by the labels of before the
+    /// same members are in. A flush does, so that labels which could not be written are tried again.
     fn grow(self: &Arc<Self>, growth: Growth, completions: &CompletionQueue) -> Started {
         let table = {
             let state = &mut *self.lock();

@@ -441,9 +441,10 @@ fn a_member_is_not_added_a_second_time_by_another_way() {
     drop(stores);
 }
 
-/// A store that is new to an array, and has something done before it takes the first thing that is written.
+/// A store that has something done once, before it takes a request of a kind.
 struct Slow {
     store: RamStore,
+    is_slow: fn(&Request) -> bool,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -459,8 +460,7 @@ impl Store for Slow {
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
-        let meanwhile =
-            if matches!(request, Request::Write { .. }) { self.meanwhile.lock().unwrap().take() } else { None };
+        let meanwhile = if (self.is_slow)(&request) { self.meanwhile.lock().unwrap().take() } else { None };
         if let Some(meanwhile) = meanwhile {
             meanwhile();
         }
@@ -484,7 +484,11 @@ fn a_write_does_not_wait_for_a_slow_store_that_comes_in_when_a_member_fails() {
         });
         told.send(ended.recv_timeout(std::time::Duration::from_secs(20)).is_ok()).unwrap();
     };
-    let slow = Slow { store: RamStore::new(8 * MIB, 512), meanwhile: Mutex::new(Some(Box::new(meanwhile))) };
+    let slow = Slow {
+        store: RamStore::new(8 * MIB, 512),
+        is_slow: |request| matches!(request, Request::Write { .. }),
+        meanwhile: Mutex::new(Some(Box::new(meanwhile))),
+    };
     let others = [
         Candidate { place: "slow".to_owned(), store: Arc::new(slow) },
         Candidate { place: "quick".to_owned(), store: Arc::new(RamStore::new(8 * MIB, 512)) },
@@ -496,6 +500,39 @@ fn a_write_does_not_wait_for_a_slow_store_that_comes_in_when_a_member_fails() {
     drop(array);
     let array = used(&candidates[..1]);
     assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
+}
+
+/// One member is slow to write that the array is longer, and something is written to another one.
+#[test]
+fn a_write_does_not_wait_for_the_labels_of_an_array_that_becomes_longer() {
+    let (candidates, _) = stores(2);
+    let (first, added) = candidates.split_at(1);
+    let slow = Arc::new(Slow {
+        store: RamStore::new(4 * MIB, 512),
+        is_slow: |request| matches!(request, Request::Write { offset_bytes: 0 | label::SECOND_AT, .. }),
+        meanwhile: Mutex::default(),
+    });
+    let second = Candidate { place: "slow".to_owned(), store: Arc::clone(&slow) as Arc<dyn Store> };
+    let members = [first, &[second]].concat();
+    create(&plan(Arrangement::Concat, 1), &members, ids(), &mut drive).unwrap();
+    let array = used(&members);
+    let (told, is_written) = std::sync::mpsc::channel();
+    let writer = array.clone();
+    let meanwhile = move || {
+        let (end, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            write(&writer, 4096, 5);
+            end.send(()).unwrap();
+        });
+        told.send(ended.recv_timeout(std::time::Duration::from_secs(20)).is_ok()).unwrap();
+    };
+    *slow.meanwhile.lock().unwrap() = Some(Box::new(meanwhile));
+    array.grow(added, ids(), &mut drive).unwrap();
+    assert!(is_written.recv().unwrap(), "it has waited for the label of a member that is not written");
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (6 * MIB, 5));
+    drop(array);
+    let array = used(&[&members[..], added].concat());
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (6 * MIB, 5));
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn an_array_is_longer_by_itself_when_its_growth_comes_to_an_end_later() {
     assert!(!says(&server, "d has 38 MiB"), "{refused}: {}", server.log());
     hurt.kill();
     one.restart();
-    // Whatever is written waits for it.
+    // The copy is flushed, and a flush waits for it.
     wait_until("it is written", TIMEOUT, || client.run(&["cp", "--overwrite", &image, &url]).code == Some(0));
     wait_until("its server says so", TIMEOUT, || says(&server, "volume d has 38 MiB now, 22 MiB before"));
     let back = front.path("back.raw");

@@ -117,7 +117,7 @@ fn converse(world: &World, wire: Wire, volume: &str) -> PathBuf {
 }
 
 /// One row of fields for each packet.
-fn tshark(file: &Path, options: &[String], fields: &[&str]) -> Vec<Vec<String>> {
+pub(crate) fn tshark(file: &Path, options: &[String], fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.args(options).arg("-r").arg(file).args(["-T", "fields"]);
     for field in fields {
@@ -127,25 +127,33 @@ fn tshark(file: &Path, options: &[String], fields: &[&str]) -> Vec<Vec<String>> 
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// The headers of the packets as they stand in the capture: operation, tag, fragment, last, version (HyperSCSI 5.1).
-fn headers(capture: &[u8]) -> Vec<Vec<u32>> {
-    let mut headers = Vec::new();
+/// The packets of a capture.
+pub(crate) fn frames(capture: &[u8]) -> Vec<&[u8]> {
+    let mut frames = Vec::new();
     let mut rest = &capture[FILE_HEADER_BYTES..];
     while let Some((record, after)) = rest.split_at_checked(RECORD_HEADER_BYTES) {
         let length = u32::from_le_bytes([record[8], record[9], record[10], record[11]]) as usize;
         let (frame, after) = after.split_at(length);
+        frames.push(frame);
         rest = after;
+    }
+    frames
+}
+
+/// The headers of the packets as they stand in the capture: operation, tag, fragment, last, version (HyperSCSI 5.1).
+fn headers(capture: &[u8]) -> Vec<Vec<u32>> {
+    let header = |frame: &[u8]| {
         assert_eq!(frame[12..ETHERNET_HEADER_BYTES], ETHERTYPE);
         let [b0, b1, b2, version, operation] =
             frame[ETHERNET_HEADER_BYTES..].first_chunk().map(|b| b.map(u32::from)).expect("a header");
         let word = b0 << 16 | b1 << 8 | b2;
-        headers.push(vec![operation & 0x7f, word >> 11 & 0x1ff, word & 0x3ff, word >> 10 & 1, version]);
-    }
-    headers
+        vec![operation & 0x7f, word >> 11 & 0x1ff, word & 0x3ff, word >> 10 & 1, version]
+    };
+    frames(capture).into_iter().map(header).collect()
 }
 
 /// A number as tshark writes it: decimal, hexadecimal or a truth value.
-fn parse_number(text: &str) -> u32 {
+pub(crate) fn parse_number(text: &str) -> u32 {
     match text {
         "True" => 1,
         "False" => 0,

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Client, Process, Ran, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until};
+use crate::harness::{
+    Client, Process, Ran, SERVER_ADDRESS, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until,
+};
 use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -219,7 +221,9 @@ fn holes_are_sent_in_no_direction() {
     });
     made.expect("an image");
     let volume = |name: &str| format!("{name}=file:{},size=3G", world.scratch.text(&format!("{name}.img")));
-    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume("disk")]);
+    let portals = ["iscsi", "visa"].map(|wire| format!("{wire}:{SERVER_ADDRESS}"));
+    let options = ["--allow", "any", "--wire", &portals[0], "--wire", &portals[1]];
+    let mut server = Server::start_with(&world, &[&volume("disk")], &options);
     let others = [volume("other"), volume("second")];
     let wires = ["--wire", "hs-ip:10.77.1.1", "--wire", "iscsi:10.77.1.1:3261", "--allow", "any"];
     let mut beside = Server::start_beside(&world, "beside", "lan1", &others.each_ref().map(String::as_str), &wires);
@@ -239,7 +243,7 @@ fn holes_are_sent_in_no_direction() {
         let used_bytes = fs::metadata(other).expect("a copy").blocks() * 512;
         assert!(used_bytes < MOST_BYTES, "{}: {used_bytes} bytes are used", other.display());
     };
-    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi, Wire::Visa, Wire::VisaTcp] {
         copy(&format!("{wire:?}, to the volume"), &source, &wire.url("disk"));
         same_as_image(&world.scratch.path("disk.img"));
         copy(&format!("{wire:?}, from the volume"), &wire.url("disk"), &back.display().to_string());

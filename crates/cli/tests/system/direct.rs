@@ -303,6 +303,35 @@ fn a_direct_copy_that_is_cancelled_ends_at_once_and_goes_on_later() {
 }
 
 #[test]
+fn who_manages_the_source_sees_how_far_a_direct_copy_is_and_ends_it() {
+    let test = "who_manages_the_source_sees_how_far_a_direct_copy_is_and_ends_it";
+    let Some(hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    let manage =
+        |arguments: &[&str]| run_ok(hosts.world.sanwire(&[&["manage", &hosts.near_url], arguments].concat()), TIMEOUT);
+    let job = || -> serde_json::Value {
+        let told: serde_json::Value = serde_json::from_str(&manage(&["jobs", "--json"])).expect("JSON");
+        let jobs = told["jobs"].as_array().expect("jobs");
+        jobs.iter().find(|job| job["copy"].is_object()).cloned().expect("the copy is one of them")
+    };
+    let done = || job()["copy"]["done_bytes"].as_u64().expect("a count");
+    let before = done();
+    wait_until("it goes on", TIMEOUT, || done() > before);
+    let job = job();
+    assert!(job["state"] == "running" && job["copy"]["total_bytes"] == 64_u64 << 20, "{job}");
+    assert!(job["copy"]["way"].as_str().is_some_and(|way| way.starts_with("hs+ip://10.78.0.1")), "{job}");
+    manage(&["cancel-job", &job["id"].to_string()]);
+    // It goes on by no other way.
+    assert!(!copy.wait(TIMEOUT).success() && copy.log().contains("--resume"), "{}", copy.log());
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    let resumed = told(&hosts.cp(&["--direct", "--resume"]));
+    assert!(resumed["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{resumed}");
+    hosts.expect_same();
+    hosts.stop();
+}
+
+#[test]
 fn a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death() {
     let test = "a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death";
     let Some(mut hosts) = Hosts::managed(test, 64, "") else { return };

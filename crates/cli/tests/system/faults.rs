@@ -63,6 +63,21 @@ fn writers_survive_over_hdsp_by_af_xdp_with_mtu_9000() {
     survive("writers_survive_over_hdsp_by_af_xdp_with_mtu_9000", Wire::HdspXdp, 9000);
 }
 
+#[test]
+fn writers_survive_over_visa_with_mtu_1500() {
+    survive("writers_survive_over_visa_with_mtu_1500", Wire::Visa, 1500);
+}
+
+#[test]
+fn writers_survive_over_visa_with_mtu_9000() {
+    survive("writers_survive_over_visa_with_mtu_9000", Wire::Visa, 9000);
+}
+
+#[test]
+fn writers_survive_over_visa_by_tcp_with_mtu_1500() {
+    survive("writers_survive_over_visa_by_tcp_with_mtu_1500", Wire::VisaTcp, 1500);
+}
+
 /// One writer on each file system, while first the link is cut, then frames are lost, then the server is killed.
 fn survive(test: &str, wire: Wire, mtu: u32) {
     let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
@@ -91,7 +106,7 @@ fn survive(test: &str, wire: Wire, mtu: u32) {
     for attached in &attached {
         let log = attached.log();
         assert!(log.contains("a new session"), "{log}");
-        // TCP itself, and a connection of HDSP, may outlive what lasts no longer.
+        // TCP itself, and a connection of HDSP or VISA, may outlive what lasts no longer.
         let is_told = matches!(wire, Wire::Ethernet | Wire::Ip);
         assert!(!is_told || log.contains("the session goes on"), "{log}");
     }

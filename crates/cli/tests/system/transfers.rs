@@ -5,11 +5,12 @@ use std::time::Duration;
 use sanwire_initiator::{Client, ClientOptions, Volume};
 use serde_json::Value;
 
-use crate::harness::{Server, Wire, World, expect_pattern, pattern, run_ok};
+use crate::harness::{SERVER_ADDRESS, Server, Wire, World, expect_pattern, pattern, run_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const HYPERSCSI_BYTES: usize = 3 << 20;
 const ISCSI_BYTES: usize = 16 << 20;
+const VISA_BYTES: usize = 1 << 20;
 
 #[test]
 fn the_longest_transfers_come_whole_with_mtu_9000() {
@@ -24,9 +25,16 @@ fn the_longest_transfers_come_whole_with_mtu_1500() {
 fn move_whole(test: &str, mtu: u32) {
     let Some(world) = World::new(test, mtu, &[]) else { return };
     let volumes = [format!("disk=file:{},size=128M", world.scratch.text("disk.img")), "memory=ram:128M".to_owned()];
-    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volumes[0], &volumes[1]]);
-    for (wire, longest) in [(Wire::Ethernet, HYPERSCSI_BYTES), (Wire::Ip, HYPERSCSI_BYTES), (Wire::Iscsi, ISCSI_BYTES)]
-    {
+    let portals = ["iscsi", "visa"].map(|wire| format!("{wire}:{SERVER_ADDRESS}"));
+    let options = ["--allow", "any", "--wire", &portals[0], "--wire", &portals[1]];
+    let mut server = Server::start_with(&world, &[&volumes[0], &volumes[1]], &options);
+    for (wire, longest) in [
+        (Wire::Ethernet, HYPERSCSI_BYTES),
+        (Wire::Ip, HYPERSCSI_BYTES),
+        (Wire::Iscsi, ISCSI_BYTES),
+        (Wire::Visa, VISA_BYTES),
+        (Wire::VisaTcp, VISA_BYTES),
+    ] {
         for name in ["disk", "memory"] {
             let url = wire.url(name);
             let info = run_ok(world.sanwire(&["info", "--json", &url]), TIMEOUT);

@@ -186,6 +186,37 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
     }
 }
 
+/// AoE, where its wire says so. Each shard has a target.
+#[test]
+fn aoe_comes_by_af_xdp_too_and_is_copied() {
+    for mtu in [1500, 9000] {
+        let Some(world) = World::new("aoe_comes_by_af_xdp_too_and_is_copied", mtu, &[]) else { return };
+        let (socket, store) = (world.scratch.text("control"), world.scratch.path("disk.img"));
+        let (wire, volume) = (
+            format!("aoe:{},path=xdp", world.interface()),
+            format!("disk=file:{},size=16M,shelf=7,slot=3", store.display()),
+        );
+        let options = ["--wire", &wire, "--allow", "any", "--shards", "2", "--control", &socket];
+        let mut server = Server::start_alone(&world, &[&volume, "other=ram:8M,shelf=7,slot=4"], &options);
+        let sanwire = |arguments: &[&str]| run_ok(world.sanwire(arguments), TIMEOUT);
+        let status = sanwire(&["ctl", "--socket", &socket, "status"]);
+        assert!(status.contains("by AF_XDP, copied"), "{status}");
+        let others = Others::begin(&world);
+        let (image, back) = (world.scratch.text("image"), world.scratch.text("back"));
+        for (seed, slot) in [(31, 4), (32, 3)] {
+            let (content, url) = (pattern(seed, CONTENT_BYTES), format!("aoe://{}/7.{slot}", world.interface()));
+            fs::write(&image, &content).expect("an image");
+            drop(fs::remove_file(&back));
+            sanwire(&["cp", "--overwrite", &image, &url]);
+            sanwire(&["cp", &url, &back]);
+            assert!(fs::read(&back).expect("a copy")[..CONTENT_BYTES] == content, "{url}");
+        }
+        assert!(fs::read(&store).expect("the store")[..CONTENT_BYTES] == pattern(32, CONTENT_BYTES));
+        others.end(&world);
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
 /// Why packets do not come by AF_XDP is said in a line, and they come all the same.
 #[test]
 fn where_af_xdp_cannot_be_had_it_is_said_why() {

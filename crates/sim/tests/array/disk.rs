@@ -9,6 +9,8 @@ use sanwire_store::{
     Completer, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
 };
 
+use super::lagging::Laggard;
+
 /// What a disk does wholly or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -25,6 +27,7 @@ struct State {
     under_way: Vec<(Arc<Connection>, Request, Completer)>,
     /// What nobody waits for any more, and may be done still, until somebody has the disk for himself again.
     late: Vec<(usize, Request)>,
+    laggard: Laggard,
     /// How many of a million requests fail at a medium.
     hurt_per_million: u32,
     /// The disks of which a flush may fail and lose something.
@@ -143,6 +146,7 @@ impl Network {
             disks,
             under_way: Vec::new(),
             late: Vec::new(),
+            laggard: Laggard::new(0),
             hurt_per_million: 0,
             weak: Vec::new(),
             is_quick: true,
@@ -172,6 +176,11 @@ impl Network {
     pub fn set(&self, is_quick: bool, hurt_per_million: u32) {
         let state = &mut *self.lock();
         (state.is_quick, state.hurt_per_million) = (is_quick, hurt_per_million);
+    }
+
+    /// So many of a million times another member lags from then on.
+    pub fn set_lagging(&self, changes_per_million: u32) {
+        self.lock().laggard = Laggard::new(changes_per_million);
     }
 
     /// Of these disks a flush may fail and lose something.
@@ -343,7 +352,8 @@ impl Network {
             if state.under_way.is_empty() {
                 return false;
             }
-            let which = state.random.range(0..=state.under_way.len() as u64 - 1) as usize;
+            let State { laggard, random, disks, under_way, .. } = state;
+            let which = laggard.next(random, disks.len(), under_way.len(), |at| under_way[at].0.disk);
             let (connection, request, completer) = state.under_way.swap_remove(which);
             (completer, state.perform(connection.disk, request))
         };

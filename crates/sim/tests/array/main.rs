@@ -4,6 +4,7 @@ mod disk;
 mod flights;
 mod growing;
 mod hosts;
+mod lagging;
 mod lying;
 mod model;
 mod plan;
@@ -129,6 +130,21 @@ fn grown(seed: u64) -> Outcome<()> {
 #[test]
 fn members_go_and_come_and_are_replaced_while_an_array_becomes_longer() {
     run_seeds("array", 1500, grown);
+}
+
+/// In some of these worlds members go and come besides, in others the array becomes longer.
+#[test]
+fn a_member_lags_behind_the_others_and_nobody_sees_that() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(17, seed));
+        let plan = Plan { lags_per_million: 5_000, power_per_million: 200_000, shards: 2, ..plan };
+        let plan = match seed % 3 {
+            0 => plan,
+            1 => Plan { cut_per_million: 5_000, hidden_per_million: 100_000, ..plan },
+            _ => Plan { grown_per_million: 15_000, spares: plan.copies * 2, ..plan },
+        };
+        run(plan, seed)
+    });
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub struct Plan {
     pub scrubbed_per_million: u32,
     /// How often such a comparison, or a growth, is cancelled.
     pub cancelled_per_million: u32,
+    /// How many of a million requests of members are the first after which another member lags behind the others.
+    pub lags_per_million: u32,
     /// From so many sides requests come at the same time.
     pub shards: usize,
 }
@@ -66,6 +68,7 @@ impl Default for Plan {
             grown_per_million: 0,
             scrubbed_per_million: 0,
             cancelled_per_million: 0,
+            lags_per_million: 0,
             shards: 1,
         }
     }

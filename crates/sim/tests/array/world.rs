@@ -66,6 +66,7 @@ pub fn run(plan: Plan, seed: u64) -> Outcome<()> {
 impl World {
     pub(super) fn new(plan: Plan, mut random: Random) -> Outcome<Self> {
         let network = Network::new(random.fork(), plan.copies * plan.groups + plan.spares, MEMBER_BYTES);
+        network.set_lagging(plan.lags_per_million);
         let mut world = World {
             random,
             plan,

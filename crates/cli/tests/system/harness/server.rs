@@ -31,7 +31,7 @@ impl Server {
         Server::start_with(world, volumes, &["--allow", "any"])
     }
 
-    /// Serves volumes to everybody on both wires, and by iSCSI if that is the one.
+    /// Serves volumes to everybody on both wires, and by another one if that is meant.
     pub fn start_for(world: &World, wire: Wire, volumes: &[&str]) -> Server {
         let portal = format!("iscsi:{SERVER_ADDRESS}");
         match wire {
@@ -40,6 +40,10 @@ impl Server {
             Wire::Hdsp | Wire::HdspXdp => {
                 let path = if wire == Wire::Hdsp { "packet" } else { "xdp" };
                 let wire = format!("hdsp:{},path={path}", world.interface());
+                Server::start_with(world, volumes, &["--allow", "any", "--wire", &wire])
+            }
+            Wire::Visa | Wire::VisaTcp => {
+                let wire = format!("visa:{SERVER_ADDRESS}");
                 Server::start_with(world, volumes, &["--allow", "any", "--wire", &wire])
             }
         }

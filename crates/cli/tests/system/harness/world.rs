@@ -41,6 +41,10 @@ pub enum Wire {
     Hdsp,
     /// The same by AF_XDP.
     HdspXdp,
+    /// VISA over UDP; only of a server that was started for it.
+    Visa,
+    /// The same over TCP.
+    VisaTcp,
 }
 
 impl Wire {
@@ -51,6 +55,8 @@ impl Wire {
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
             Wire::Iscsi => format!("iscsi://{SERVER_ADDRESS}"),
             Wire::Hdsp | Wire::HdspXdp => format!("hdsp://{INTERFACE}/{SERVER_NAME}"),
+            Wire::Visa => format!("visa://{SERVER_ADDRESS}"),
+            Wire::VisaTcp => format!("visa+tcp://{SERVER_ADDRESS}"),
         }
     }
 

@@ -294,6 +294,48 @@ fn reservations_are_of_one_unit_and_not_of_the_other() {
     assert_eq!((status(NEXUS, 0), status(NEXUS, 1)), (Status::Good, Status::ReservationConflict));
 }
 
+/// Neither of those that are derived from one nor of that one.
+#[test]
+fn a_reset_of_one_unit_ends_nothing_of_the_others() {
+    const RESET: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
+    const D_SENSE: u8 = 0x04;
+    let world = World::small();
+    world.derive(1, of(&[(0, 8)]));
+    world.derive(2, of(&[(8, 8)]));
+    let ready = |nexus, number| world.run_task(nexus, on(number, build::test_unit_ready(), &[]));
+    for nexus in [NEXUS, OTHER] {
+        world.establish(nexus);
+        (0..3).for_each(|number| _ = ready(nexus, number));
+    }
+    let control = |number| good(world.run_task(OTHER, on(number, [0x1a, 0x08, 0x0a, 0, 255, 0], &[])));
+    let write = |nexus, number| world.run_task(nexus, write(number, 0, &blocks(&[1])));
+    for reset in 0..3 {
+        for number in 0..3 {
+            let mut list = control(number);
+            (list[0], list[2]) = (0, 0);
+            list[4] &= 0x3f;
+            list[6] |= D_SENSE;
+            good(world.run_task(OTHER, on(number, [0x15, 0x10, 0, 0, list.len() as u8, 0], &list)));
+            // It is told that modes have changed.
+            _ = ready(NEXUS, number);
+            good(world.run_task(OTHER, on(number, [0x16, 0, 0, 0, 0, 0], &[])));
+        }
+        assert!(world.units.logical_unit_reset(lun(reset)));
+        for number in 0..3 {
+            let [holder, other] = [OTHER, NEXUS].map(|nexus| write(nexus, number));
+            if number == reset {
+                assert_eq!((sense(&holder), sense(&other)), (RESET, RESET));
+            } else {
+                assert_eq!((holder.status, other.status), (Status::Good, Status::ReservationConflict), "{number}");
+            }
+            let is_as_before = control(number)[6] & D_SENSE != 0;
+            let is_reserved = write(NEXUS, number).status == Status::ReservationConflict;
+            assert_eq!((is_as_before, is_reserved), (number != reset, number != reset), "{number} of {reset}");
+            good(world.run_task(OTHER, on(number, [0x17, 0, 0, 0, 0, 0], &[])));
+        }
+    }
+}
+
 #[test]
 fn a_sanitize_of_a_part_erases_that_part_and_one_of_the_whole_keeps_the_parts_out() {
     let world = World::small();

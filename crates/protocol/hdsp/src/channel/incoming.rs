@@ -64,6 +64,10 @@ impl Group {
     /// The gaps up to and with `last`.
     fn gaps(&self, last: u16) -> Vec<(u16, u16)> {
         let mut gaps: Vec<(u16, u16)> = Vec::new();
+        // All have been received, as of most groups: there may be as many of them as the window has packets.
+        if self.count > last {
+            return gaps;
+        }
         for serial in (0..=last).filter(|serial| !self.has(*serial)) {
             if let Some((_, end)) = gaps.last_mut().filter(|(_, end)| *end + 1 == serial) {
                 *end = serial;

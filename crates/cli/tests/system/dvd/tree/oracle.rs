@@ -19,10 +19,19 @@ pub(super) struct Way {
     pub(super) scheme: &'static str,
     /// Which of the keys he has.
     pub(super) key: Option<usize>,
+    /// As which of the CHAP users he logs in.
+    pub(super) user: Option<usize>,
     /// Which of the names he says.
     pub(super) initiator: Option<usize>,
     /// Which of the stations sends his frames, where the wire shows that.
     pub(super) station: Option<usize>,
+}
+
+impl Way {
+    /// Whether it has an address of IP, which is the same for all of these.
+    fn is_ip(&self) -> bool {
+        !matches!(self.scheme, "hs+eth" | "hdsp" | "aoe")
+    }
 }
 
 /// A rule that says who may use a unit.
@@ -30,27 +39,41 @@ pub(super) struct Way {
 pub(super) enum Principal {
     Any,
     Key(usize),
+    User(usize),
     /// The first of the names.
     Initiator,
     Station(usize),
+    /// Where the client's host is.
+    Address,
+    /// Where nobody is.
+    OtherNetwork,
 }
 
 impl Principal {
-    const ALL: [Principal; 6] = [
+    /// As often as they are taken: wires on which little is known of anybody have their units by the first one.
+    const ALL: [Principal; 11] = [
+        Principal::Any,
         Principal::Any,
         Principal::Key(0),
         Principal::Key(1),
+        Principal::User(0),
+        Principal::User(1),
         Principal::Initiator,
         Principal::Station(0),
         Principal::Station(1),
+        Principal::Address,
+        Principal::OtherNetwork,
     ];
 
     fn names(self, way: &Way) -> bool {
         match self {
             Principal::Any => true,
             Principal::Key(key) => way.key == Some(key),
+            Principal::User(user) => way.user == Some(user),
             Principal::Initiator => way.initiator == Some(0),
             Principal::Station(station) => way.station == Some(station),
+            Principal::Address => way.is_ip(),
+            Principal::OtherNetwork => false,
         }
     }
 }
@@ -121,6 +144,7 @@ pub(super) struct Unit {
     pub(super) most: Deed,
     pub(super) principals: Vec<Principal>,
     pub(super) program: Program,
+    is_revoked: bool,
     depth: usize,
     /// Which blocks of the disk it has, by its own numbers.
     map: Vec<usize>,
@@ -140,6 +164,7 @@ impl Unit {
             most: Deed::Discard,
             principals: vec![Principal::Any],
             program: Program::None,
+            is_revoked: false,
             depth: 0,
             numbers: map.iter().copied().zip(0..).collect(),
             map,
@@ -160,7 +185,9 @@ impl Unit {
             parent,
             regions,
             most: most.min(of_parent.most),
-            principals: (0..2 + below(random, 3)).map(|_| Principal::ALL[below(random, 6)]).collect(),
+            principals: (0..2 + below(random, 3))
+                .map(|_| Principal::ALL[below(random, Principal::ALL.len())])
+                .collect(),
             program,
             depth: of_parent.depth + 1,
             ..unit
@@ -187,12 +214,22 @@ impl Tree {
         &self.0
     }
 
-    /// Whether who comes by this way finds the unit: rules of all units on which it stands name him.
+    /// Whether who comes by this way finds the unit: rules of all units on which it stands name him, and it is not revoked.
     pub(super) fn admits(&self, at: usize, way: &Way) -> bool {
-        self.line(at).all(|at| self.0[at].principals.iter().any(|principal| principal.names(way)))
+        let is_named = |at: usize| self.0[at].principals.iter().any(|principal| principal.names(way));
+        !self.is_revoked(at) && self.line(at).all(is_named)
     }
 
-    /// The blocks of the disk with which it is done; `None`: it is refused.
+    /// Ends a unit, and what is derived from it.
+    pub(super) fn revoke(&mut self, at: usize) {
+        self.0[at].is_revoked = true;
+    }
+
+    pub(super) fn is_revoked(&self, at: usize) -> bool {
+        self.line(at).any(|at| self.0[at].is_revoked)
+    }
+
+    /// The blocks of the disk with which it is done, as long as the unit is not revoked; `None`: it is refused.
     pub(super) fn judge(&self, at: usize, deed: Deed, (mut lba, count): Blocks) -> Option<&[usize]> {
         if deed > self.0[at].most {
             return None;

@@ -80,6 +80,29 @@ fn a_group_of_the_largest_size_is_acknowledged() {
     assert_eq!(incoming.poll_ack(later(2)).unwrap().next, (1, 0));
 }
 
+/// Of some all packets come that a group can have, of others the first one alone; none says that it is the last.
+#[test]
+fn groups_that_never_end_stay_within_the_window_and_few_are_told_of_now_and_then() {
+    let mut incoming = Incoming::new(128, 32);
+    for group in 0..128 {
+        let packets = if group % 2 == 0 { GROUP_PACKETS_MAX } else { 1 };
+        (0..packets).for_each(|serial| note(&mut incoming, (group, serial), false));
+    }
+    for group in [128, 129, GROUPS_MAX - 1] {
+        assert_eq!(incoming.judge((group, 0), NOW), Verdict::Beyond);
+    }
+    assert_eq!(incoming.groups.len(), 128);
+    assert_eq!(incoming.poll_ack(later(2)).unwrap().next, (0, 255), "all but the last one, which may not be that");
+    let mut times = 0;
+    while let Some(at) = incoming.poll_timeout().filter(|at| *at < later(1000)) {
+        let gaps = incoming.poll_gaps(None, at);
+        assert!(gaps.len() == NACKS_MAX && gaps.iter().all(|(_, ranges)| *ranges == [(1, 255)]), "{gaps:?}");
+        times += 1;
+        assert!(times < 200, "more than every 5 ms");
+    }
+    assert!(times > 50, "{times} times in a second");
+}
+
 proptest! {
     /// Whatever comes in whichever order, once or twice: in the end all is acknowledged, and no gap is told of that is none.
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::harness::{GUEST_LINKS, Guest, SERVER_NAME, Server, World};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
 #[ignore = "boots a Linux guest"]

@@ -16,7 +16,7 @@ use crate::harness::{Scratch, Server, exchange, is_installed, port, run, run_ok,
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Passwords are made slow to guess, and a program that is not optimised, on a busy host, takes seconds for each.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(300);
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(600);
 
 const JUDGES: [&str; 2] = ["schemathesis==4.32.5", "openapi-spec-validator==0.9.0"];
 

@@ -11,6 +11,7 @@ use sanwire_engine::{NexusCount, UnderWay, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::channel::PortalPath;
 use crate::client_counts::ClientLink;
 use crate::command::CommandRef;
 use crate::front::{LoginStatus, TallyFamily};
@@ -140,7 +141,7 @@ pub(crate) struct Counted {
     /// The wires of packets.
     pub(crate) wires: Vec<WireCount>,
     /// Those of connections, by the addresses of this host at which these came in.
-    pub(crate) portals: Vec<(SocketAddr, PortalCount)>,
+    pub(crate) portals: Vec<((SocketAddr, PortalPath), PortalCount)>,
 }
 
 /// What was counted of a wire of packets, at the ports of a shard.
@@ -183,6 +184,8 @@ pub(crate) struct ConnectionCount {
     pub(crate) packets: Option<PacketCount>,
     /// How the data that came was brought to its place, as far as that is counted.
     pub(crate) movement: Option<Movement>,
+    /// The RDMA adapter that carries it, for people, if one does.
+    pub(crate) adapter: Option<String>,
 }
 
 /// What was counted of a connection that goes by packets.

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 35] = [
+const ALLOWED: [(&str, &[&str]); 36] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -33,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 35] = [
     ("sanwire-iwarp", &["buffer"]),
     ("sanwire-iser", &["buffer", "iscsi", "iwarp"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
+    ("sanwire-rdma", &["iser"]),
     ("sanwire-rbd", &["buffer", "store"]),
     ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
     (
@@ -56,12 +57,13 @@ const ALLOWED: [(&str, &[&str]); 35] = [
             "iser",
             "aoe",
             "io",
+            "rdma",
         ],
     ),
     ("sanwire-web", &["core", "io", "server"]),
     (
         "sanwire-initiator",
-        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io"],
+        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io", "rdma"],
     ),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),

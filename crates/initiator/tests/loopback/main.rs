@@ -58,6 +58,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         audit_log: None,
         announced: Default::default(),
         metrics_of_clients: false,
+        rdma: Default::default(),
         direct_copies: Default::default(),
         clients: Vec::new(),
     }

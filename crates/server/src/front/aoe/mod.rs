@@ -221,6 +221,7 @@ impl FrontEnd for Aoe {
             login: None,
             packets: None,
             movement: None,
+            adapter: None,
         };
         self.target.stations().map(status).collect()
     }

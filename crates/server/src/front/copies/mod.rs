@@ -197,6 +197,7 @@ impl FrontEnd for Copies {
             login: None,
             packets: None,
             movement: None,
+            adapter: None,
         };
         self.sessions.keys().map(status).collect()
     }

@@ -49,6 +49,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
             round_trip: traffic.round_trip,
         }),
         movement: None,
+        adapter: None,
     };
     server.connections().map(status).collect()
 }

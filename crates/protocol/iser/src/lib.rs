@@ -24,10 +24,12 @@ mod incoming;
 mod initiator;
 mod message;
 mod orders;
+mod queue_pair;
 mod target;
 pub mod wire;
 
 pub use initiator::initiator;
+pub use queue_pair::{Counts, QueuePair};
 pub use target::target;
 
 /// The port of iSER, which is that of iSCSI.

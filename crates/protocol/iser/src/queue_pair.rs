@@ -29,8 +29,7 @@ pub trait QueuePair: Send + Sync {
     /// ([`sanwire_iwarp::Message::invalidated`]) and is deregistered here all the same.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// Takes the initiator that [`Event::Requested`] told of, and says this to its owner. Receives are posted before
-    /// ([`QueuePair::expect_messages`]).
+    /// Takes the initiator that [`Event::Requested`] told of, and says this to its owner.
     ///
     /// # Errors
     /// When there is no request (any more).
@@ -81,8 +80,9 @@ pub trait QueuePair: Send + Sync {
     /// was written there. Nothing reaches it any more. `None` for a key that is none.
     fn deregister(&mut self, stag: Stag) -> Option<Memory>;
 
-    /// From now on so many messages may come at any time, each of at most so many bytes: for so many receives are
-    /// posted, and for each one that has been used another one as soon as its message was told. What was posted before
+    /// From now on so many messages may come, each of at most so many bytes: receives are posted until there are so
+    /// many. Each message that comes uses one up, and no other one takes its place before this is called again; so who
+    /// does not look at what has come is sent no more. Receives beyond the count stay posted. What was posted before
     /// is used first, so an end whose messages become longer later says so from the start.
     fn expect_messages(&mut self, count: usize, longest_bytes: usize);
 
@@ -92,9 +92,13 @@ pub trait QueuePair: Send + Sync {
     /// Whether orders and reads are taken.
     fn is_established(&self) -> bool;
 
-    /// Whether the other end may end keys of this end with its answers (Send with Invalidate), and that is told here.
-    /// An adapter whose keys are plain memory regions has no way to that.
+    /// Whether Send with Invalidate is spoken here. An end that has connected: the other end may end keys of this end
+    /// with its answers, and that is told here; an adapter whose keys are plain memory regions has no way to that. An
+    /// end that was connected to: it can send such answers. It is known when a connection was requested, or is there.
     fn invalidates(&self) -> bool;
+
+    /// Why there is no connection, or none any more, in words for a user; as far as that is known.
+    fn trouble(&self) -> Option<String>;
 
     /// What it has done, and has.
     fn counts(&self) -> Counts;

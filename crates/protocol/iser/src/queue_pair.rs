@@ -8,8 +8,9 @@ use sanwire_iwarp::{Event, Memory, Order, Refusal, Refused, Registration, Stag, 
 /// One end of a reliable connection of an RDMA adapter. Nothing here blocks, and no call waits for the other end.
 ///
 /// Its words are those of `sanwire_iwarp`, and so is its life: the end that was connected to tells of
-/// [`Event::Requested`] and is told to accept or to reject; both tell of [`Event::Connected`] when they agree;
-/// [`Event::Closed`] is the last event, whatever happens. What an adapter has no word for stays empty: a revision of
+/// [`Event::Requested`] and is told to accept or to reject; one that has connected has asked with the private data that
+/// [`crate::wire::SetUp`] describes, as it follows from what its adapter can; both tell of [`Event::Connected`] when they
+/// agree; [`Event::Closed`] is the last event, whatever happens. What an adapter has no word for stays empty: a revision of
 /// MPA is 0, whether there are CRCs is `false`.
 ///
 /// **Memory that was given is the adapter's.** The data of an order until [`Event::Sent`], the frame of a read until
@@ -97,8 +98,11 @@ pub trait QueuePair: Send + Sync {
     /// end that was connected to: it can send such answers. It is known when a connection was requested, or is there.
     fn invalidates(&self) -> bool;
 
-    /// Why there is no connection, or none any more, in words for a user; as far as that is known.
+    /// Why there is no connection, or none any more, in words for a user; as far as more is known than that it has ended.
     fn trouble(&self) -> Option<String>;
+
+    /// The adapter, for people, once that is known: its name, and what it speaks.
+    fn adapter(&self) -> Option<String>;
 
     /// What it has done, and has.
     fn counts(&self) -> Counts;
@@ -107,8 +111,8 @@ pub trait QueuePair: Send + Sync {
 /// What an adapter has done for one connection, and has of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Bytes that reads have brought.
-    pub read_bytes: u64,
+    /// Bytes that reads have brought, and those written into windows as far as the adapter knows of them.
+    pub moved_bytes: u64,
     /// Bytes that came into memory of the adapter's own, by reads and into windows, and were copied from there.
     pub copied_bytes: u64,
     /// Windows that are registered.

@@ -85,8 +85,9 @@ pub trait Datamover: Send + Sync {
         let _ = segment_bytes;
     }
 
-    /// The login is over: what comes and what is pushed from now on is of the full feature phase.
-    fn begin(&mut self, parameters: &ConnectionParameters);
+    /// The login is over: what comes and what is pushed from now on is of the full feature phase, in which so many commands may be under
+    /// way.
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize);
 
     /// Whether it is over although nobody has ended it: nothing comes any more, and nothing is sent. [`Datamover::poll`] says that, too, by
     /// [`Step::Torn`]; this is for what has gone wrong with something that was to be sent, when nothing more comes after which to look.

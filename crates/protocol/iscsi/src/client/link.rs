@@ -92,10 +92,11 @@ impl Link {
     pub(super) fn new(
         mut mover: Box<dyn Datamover>,
         parameters: ConnectionParameters,
+        commands_max: u16,
         expected_status: Serial,
         now: Instant,
     ) -> Self {
-        mover.begin(&parameters);
+        mover.begin(&parameters, commands_max.into());
         Link {
             mover,
             parameters,

@@ -232,7 +232,8 @@ impl Client {
     pub(super) fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
         let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
-        known.stage = Stage::Full(Box::new(Link::new(mover, brought.connection, expected_status, now)));
+        let link = Link::new(mover, brought.connection, self.config.commands_max, expected_status, now);
+        known.stage = Stage::Full(Box::new(link));
         let (id, portal) = (known.id, known.portal);
         self.connections.push(known);
         match std::mem::replace(&mut self.state, State::Closed) {

@@ -18,6 +18,12 @@ pub use sanwire_iser::QueuePair;
 
 /// The adapters of this host.
 pub trait Adapters: Debug + Send + Sync {
+    /// Whether there are any now.
+    ///
+    /// # Errors
+    /// In words for people: what is missing, and what to do.
+    fn check(&self) -> io::Result<()>;
+
     /// Takes connections at an address; port 0 lets the system choose one.
     ///
     /// # Errors
@@ -70,6 +76,14 @@ impl Rdma {
     #[must_use]
     pub fn by(adapters: Arc<dyn Adapters>) -> Self {
         Rdma(Some(adapters))
+    }
+
+    /// Whether there are any now.
+    ///
+    /// # Errors
+    /// As for [`Adapters::check`].
+    pub fn check(&self) -> io::Result<()> {
+        self.adapters()?.check()
     }
 
     /// Takes connections at an address.

@@ -3,16 +3,14 @@
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
-use sanwire_iwarp::{Memory, Registration, Rights, Stag};
+use sanwire_iscsi::{Carried, ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
+use sanwire_iwarp::{Memory, Registration, Rights};
 
 use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu};
+use crate::queue_pair::QueuePair;
 use crate::wire::{HeaderForm, IserHeader, Window};
-
-/// The data of a message, as the login says that it is taken.
-const RECEIVE_MAX_BYTES: usize = 8192;
 
 /// Data that one Data-In can tell of.
 const PART_MAX_BYTES: usize = 0xff_f000;
@@ -20,20 +18,22 @@ const PART_MAX_BYTES: usize = 0xff_f000;
 /// The datamover of an initiator, for a connection that has opened. What must not be guessed comes from the seed: another one each time.
 #[must_use]
 pub fn initiator(seed: [u8; 32]) -> Box<dyn Datamover> {
-    Box::new(Initiator {
-        carrier: Carrier::initiator(seed, RECEIVE_MAX_BYTES),
-        incoming: Incoming::default(),
-        lendings: FxHashMap::default(),
-    })
+    Initiator::over(Carrier::initiator(seed))
+}
+
+/// The same by an RDMA adapter, whose end of a connection this is. It need not be there yet.
+#[must_use]
+pub fn initiator_by(queue_pair: Box<dyn QueuePair>) -> Box<dyn Datamover> {
+    Initiator::over(Carrier::over(queue_pair))
 }
 
 /// The memory that is open for a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lending {
     /// A frame of so many bytes, to be written to.
-    read: Option<(Stag, usize)>,
+    read: Option<(Window, usize)>,
     /// Data, to be read from.
-    write: Option<Stag>,
+    write: Option<Window>,
     /// Both: what the residual of its answer says of what was read stands at another place.
     is_bidirectional: bool,
 }
@@ -46,6 +46,10 @@ struct Initiator {
 }
 
 impl Initiator {
+    fn over(carrier: Carrier) -> Box<dyn Datamover> {
+        Box::new(Initiator { carrier, incoming: Incoming::default(), lendings: FxHashMap::default() })
+    }
+
     fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
         match arrived {
             Err(what) => self.carrier.fail(what),
@@ -68,17 +72,17 @@ impl Initiator {
     fn take_response(&mut self, pdu: Pdu) {
         let response = ScsiResponse::read(&pdu.header);
         let lending = self.lendings.remove(&response.task_tag).unwrap_or_default();
-        let own = [lending.read.map(|(stag, _)| stag), lending.write];
-        if pdu.invalidated.is_some() && !own.contains(&pdu.invalidated) {
+        let own = [lending.read.map(|(window, _)| window), lending.write];
+        if pdu.invalidated.is_some_and(|stag| !own.iter().flatten().any(|window| window.stag == stag)) {
             self.lendings.insert(response.task_tag, lending);
             return self.carrier.fail("it closed memory that is not of the command that it answered");
         }
-        lending.write.map(|stag| self.carrier.deregister(stag));
-        let written = lending.read.map_or(0, |(stag, _)| self.carrier.written_bytes(stag));
-        let frame = lending.read.and_then(|(stag, length)| Some((self.carrier.deregister(stag)?, length)));
-        if let Some((frame, length)) = frame {
+        lending.write.map(|window| self.carrier.deregister(window.stag));
+        if let Some((window, length)) = lending.read {
             let told = told_bytes(&response, lending.is_bidirectional, length);
-            self.tell_of_data(&response, frame, told.min(written));
+            let written = self.carrier.written_bytes(window.stag, told);
+            let frame = self.carrier.deregister(window.stag);
+            frame.into_iter().for_each(|frame| self.tell_of_data(&response, frame, written));
         }
         self.incoming.push(pdu);
     }
@@ -106,7 +110,7 @@ impl Initiator {
         (1..written.div_ceil(PART_MAX_BYTES)).for_each(|number| self.incoming.push_more_data(part(number)));
     }
 
-    fn open(&mut self, data_out: &Lent) -> Option<Stag> {
+    fn open(&mut self, data_out: &Lent) -> Option<Window> {
         let Lent { data, unsolicited_bytes } = data_out;
         let range = *unsolicited_bytes as usize..data.len();
         if range.is_empty() {
@@ -118,8 +122,8 @@ impl Initiator {
     }
 
     fn close(&mut self, lending: Lending) -> Option<Frame> {
-        lending.write.map(|stag| self.carrier.deregister(stag));
-        lending.read.and_then(|(stag, _)| self.carrier.deregister(stag))
+        lending.write.map(|window| self.carrier.deregister(window.stag));
+        lending.read.and_then(|(window, _)| self.carrier.deregister(window.stag))
     }
 }
 
@@ -195,9 +199,7 @@ impl Datamover for Initiator {
         header.set_additional_bytes(additional.len());
         let is_command = header.opcode() == Some(Opcode::ScsiCommand);
         let lending = self.lendings.get(&header.task_tag()).filter(|_| is_command).copied().unwrap_or_default();
-        let window = |stag| Window { stag, offset: 0 };
-        let control =
-            IserHeader::Control { write: lending.write.map(window), read: lending.read.map(|(stag, _)| window(stag)) };
+        let control = IserHeader::Control { write: lending.write, read: lending.read.map(|(window, _)| window) };
         let mut head = Head::new();
         head.extend(&control.write());
         head.extend(header.as_bytes());
@@ -233,9 +235,9 @@ impl Datamover for Initiator {
         self.carrier.note_segment_bytes(segment_bytes);
     }
 
-    fn begin(&mut self, parameters: &ConnectionParameters) {
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize) {
         self.carrier.widen(STAGING_MAX_BYTES);
-        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+        self.carrier.begin(parameters.receive_data_max_bytes as usize, commands_max);
     }
 
     fn has_failed(&self) -> bool {
@@ -246,6 +248,9 @@ impl Datamover for Initiator {
         if self.carrier.speaks_rdma() {
             return None;
         }
+        if self.carrier.has_adapter() {
+            return Some(self.carrier.trouble().unwrap_or_else(|| "nobody answers there".to_owned()));
+        }
         let fault = self.carrier.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
         Some(format!(
             "does not answer as one of iSER over iWARP does{fault}: perhaps it serves plain iSCSI there, so try iscsi:// instead of \
@@ -255,6 +260,14 @@ impl Datamover for Initiator {
 
     fn nudge(&mut self) {
         self.carrier.nudge();
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        self.carrier.carried()
+    }
+
+    fn adapter(&self) -> Option<String> {
+        self.carrier.adapter()
     }
 
     fn reaches_memory(&self) -> bool {
@@ -270,7 +283,7 @@ impl Datamover for Initiator {
             let mut registration = Registration::of_frame(frame);
             registration.rights.remote_invalidate = self.carrier.invalidates();
             match self.carrier.register(registration) {
-                Ok(stag) => lending.read = Some((stag, length)),
+                Ok(window) => lending.read = Some((window, length)),
                 Err(Registration { memory: Memory::Frame(frame), .. }) => left = Some(frame),
                 Err(_) => {}
             }

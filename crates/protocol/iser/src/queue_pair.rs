@@ -8,8 +8,9 @@ use sanwire_iwarp::{Event, Memory, Order, Refusal, Refused, Registration, Stag, 
 /// One end of a reliable connection of an RDMA adapter. Nothing here blocks, and no call waits for the other end.
 ///
 /// Its words are those of `sanwire_iwarp`, and so is its life: the end that was connected to tells of
-/// [`Event::Requested`] and is told to accept or to reject; both tell of [`Event::Connected`] when they agree;
-/// [`Event::Closed`] is the last event, whatever happens. What an adapter has no word for stays empty: a revision of
+/// [`Event::Requested`] and is told to accept or to reject; one that has connected has asked with the private data that
+/// [`crate::wire::SetUp`] describes, as it follows from what its adapter can; both tell of [`Event::Connected`] when they
+/// agree; [`Event::Closed`] is the last event, whatever happens. What an adapter has no word for stays empty: a revision of
 /// MPA is 0, whether there are CRCs is `false`.
 ///
 /// **Memory that was given is the adapter's.** The data of an order until [`Event::Sent`], the frame of a read until
@@ -29,8 +30,7 @@ pub trait QueuePair: Send + Sync {
     /// ([`sanwire_iwarp::Message::invalidated`]) and is deregistered here all the same.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// Takes the initiator that [`Event::Requested`] told of, and says this to its owner. Receives are posted before
-    /// ([`QueuePair::expect_messages`]).
+    /// Takes the initiator that [`Event::Requested`] told of, and says this to its owner.
     ///
     /// # Errors
     /// When there is no request (any more).
@@ -81,8 +81,9 @@ pub trait QueuePair: Send + Sync {
     /// was written there. Nothing reaches it any more. `None` for a key that is none.
     fn deregister(&mut self, stag: Stag) -> Option<Memory>;
 
-    /// From now on so many messages may come at any time, each of at most so many bytes: for so many receives are
-    /// posted, and for each one that has been used another one as soon as its message was told. What was posted before
+    /// From now on so many messages may come, each of at most so many bytes: receives are posted until there are so
+    /// many. Each message that comes uses one up, and no other one takes its place before this is called again; so who
+    /// does not look at what has come is sent no more. Receives beyond the count stay posted. What was posted before
     /// is used first, so an end whose messages become longer later says so from the start.
     fn expect_messages(&mut self, count: usize, longest_bytes: usize);
 
@@ -92,9 +93,16 @@ pub trait QueuePair: Send + Sync {
     /// Whether orders and reads are taken.
     fn is_established(&self) -> bool;
 
-    /// Whether the other end may end keys of this end with its answers (Send with Invalidate), and that is told here.
-    /// An adapter whose keys are plain memory regions has no way to that.
+    /// Whether Send with Invalidate is spoken here. An end that has connected: the other end may end keys of this end
+    /// with its answers, and that is told here; an adapter whose keys are plain memory regions has no way to that. An
+    /// end that was connected to: it can send such answers. It is known when a connection was requested, or is there.
     fn invalidates(&self) -> bool;
+
+    /// Why there is no connection, or none any more, in words for a user; as far as more is known than that it has ended.
+    fn trouble(&self) -> Option<String>;
+
+    /// The adapter, for people, once that is known: its name, and what it speaks.
+    fn adapter(&self) -> Option<String>;
 
     /// What it has done, and has.
     fn counts(&self) -> Counts;
@@ -103,8 +111,8 @@ pub trait QueuePair: Send + Sync {
 /// What an adapter has done for one connection, and has of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Bytes that reads have brought.
-    pub read_bytes: u64,
+    /// Bytes that reads have brought, and those written into windows as far as the adapter knows of them.
+    pub moved_bytes: u64,
     /// Bytes that came into memory of the adapter's own, by reads and into windows, and were copied from there.
     pub copied_bytes: u64,
     /// Windows that are registered.

@@ -195,7 +195,7 @@ impl World {
         let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         match outcome {
             None => return Ok(()),
-            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_)) => {
+            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_) | LoginOutcome::Lost) => {
                 wire.server = ServerEnd::Gone;
                 wire.back.finish(now);
             }

@@ -151,6 +151,8 @@ pub enum LoginOutcome {
     Refused(String),
     /// It was sent to another address, which is no refusal; close the connection when all is sent. Who went where is for the log.
     Redirected(String),
+    /// Its connection, which an adapter carries, has ended: close it here.
+    Lost,
 }
 
 #[cfg(test)]

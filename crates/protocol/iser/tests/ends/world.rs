@@ -189,6 +189,7 @@ impl Host {
                         self.refusals.push(reason);
                         self.closed.push(connection);
                     }
+                    Some(LoginOutcome::Lost) => panic!("a stream says itself that it has ended"),
                     None => {}
                 }
                 bytes.len()

@@ -16,7 +16,7 @@ const ADAPTERS: &str = "/sys/class/infiniband";
 pub enum Transport {
     /// InfiniBand.
     InfiniBand,
-    /// RoCE: that of InfiniBand, over UDP or Ethernet.
+    /// RoCE: that of InfiniBand, over Ethernet.
     Roce,
     /// iWARP: over TCP.
     Iwarp,

@@ -13,7 +13,9 @@ pub enum Unavailable {
         reason: String,
     },
     /// The kernel has no connection manager of RDMA for programs.
-    #[error("there is no RDMA here: the kernel has no RDMA connections for programs ({source}): load its module rdma_ucm")]
+    #[error(
+        "there is no RDMA here: the kernel has no RDMA connections for programs ({source}): load its module rdma_ucm"
+    )]
     Kernel {
         /// The kernel's error.
         source: io::Error,
@@ -75,7 +77,9 @@ fn hint_of_memory(source: &io::Error) -> &'static str {
 
 fn hint_of_bind(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::EADDRINUSE) => " (an iWARP adapter in software takes its ports from TCP: does something listen at this port there?)",
+        Some(libc::EADDRINUSE) => {
+            " (an iWARP adapter in software takes its ports from TCP: does something listen at this port there?)"
+        }
         Some(libc::ENODEV | libc::EADDRNOTAVAIL) => " (no RDMA adapter has this address: `rdma link` lists them)",
         _ => "",
     }

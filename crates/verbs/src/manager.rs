@@ -254,8 +254,7 @@ impl Manager {
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         let length = private_data.len().min(PRIVATE_DATA_BYTES);
         // SAFETY: the identifier lives; the private data is read during the call.
-        let result =
-            unsafe { (ffi::load()?.rdma_reject)(self.id(), private_data.as_ptr().cast(), length as u8) };
+        let result = unsafe { (ffi::load()?.rdma_reject)(self.id(), private_data.as_ptr().cast(), length as u8) };
         check("a request cannot be refused", result)
     }
 

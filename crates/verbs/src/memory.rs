@@ -7,9 +7,7 @@ use sanwire_buffer::{Frame, Region};
 
 use crate::adapter::Domain;
 use crate::error::Error;
-use crate::ffi::{
-    self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather,
-};
+use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
 
 /// What is done with memory by an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,10 +3,12 @@
 use std::ptr;
 use std::sync::Arc;
 
+use crate::adapter::Domain;
 use crate::completions::Completions;
 use crate::error::{Error, check};
-use crate::ffi::{self, QP_RELIABLE, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather, SendRequest};
-use crate::adapter::Domain;
+use crate::ffi::{
+    self, QP_RELIABLE, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather, SendRequest,
+};
 use crate::manager::Manager;
 
 /// What a posted request is, by its identifier: the only thing that a failed one tells of itself.
@@ -74,8 +76,7 @@ impl Queue {
             signals_all: 0,
         };
         // SAFETY: manager, domain and completion queue live, and are of one adapter; whoever has this drops it before them.
-        let result =
-            unsafe { (ffi::load()?.rdma_create_qp)(manager.id(), domain.pointer, &raw mut attributes) };
+        let result = unsafe { (ffi::load()?.rdma_create_qp)(manager.id(), domain.pointer, &raw mut attributes) };
         check("an RDMA adapter has no queue pair", result)?;
         // SAFETY: the call has put it there.
         let pointer = unsafe { (*manager.id()).queue_pair };
@@ -90,7 +91,11 @@ impl Queue {
     ///
     /// # Errors
     /// The adapter's: the first of them may be under way then.
-    pub(crate) unsafe fn post(&mut self, requests: &mut [SendRequest], pieces: &mut [ScatterGather]) -> Result<(), Error> {
+    pub(crate) unsafe fn post(
+        &mut self,
+        requests: &mut [SendRequest],
+        pieces: &mut [ScatterGather],
+    ) -> Result<(), Error> {
         debug_assert_eq!(requests.len(), pieces.len());
         let mut next = ptr::null_mut();
         for (request, piece) in requests.iter_mut().zip(pieces).rev() {
@@ -115,7 +120,8 @@ impl Queue {
     /// # Errors
     /// The adapter's.
     pub(crate) unsafe fn post_receive(&mut self, work: Work, mut piece: ScatterGather) -> Result<(), Error> {
-        let mut request = ReceiveRequest { id: work.id(), next: ptr::null_mut(), pieces: &raw mut piece, piece_count: 1 };
+        let mut request =
+            ReceiveRequest { id: work.id(), next: ptr::null_mut(), pieces: &raw mut piece, piece_count: 1 };
         let mut bad = ptr::null_mut();
         // SAFETY: as in `post`.
         let failed = unsafe {

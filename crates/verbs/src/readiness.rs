@@ -50,8 +50,7 @@ impl Readiness {
         let Ok(count) = epoll::wait(&self.0, &mut events, Some(&now)) else {
             return Ready { manager: true, completions: true };
         };
-        let is_ready =
-            |source: Source| events[..count].iter().any(|event| { event.data }.u64() == source as u64);
+        let is_ready = |source: Source| events[..count].iter().any(|event| { event.data }.u64() == source as u64);
         Ready { manager: is_ready(Source::Manager), completions: is_ready(Source::Completions) }
     }
 }

@@ -59,8 +59,7 @@ impl Windows {
                 _ => copy.insert(slices.slice(range.clone()).to_vec()).as_mut_ptr(),
             },
         };
-        let access =
-            Access { local_write: false, remote_read: rights.remote_read, remote_write: rights.remote_write };
+        let access = Access { local_write: false, remote_read: rights.remote_read, remote_write: rights.remote_write };
         // SAFETY: memory and copy are kept here as long as they are registered. Nobody looks at a frame meanwhile; what is shared is only
         // read, by everybody.
         let Ok(registered) = (unsafe { Registered::new(domain, address, range.len(), access) }) else {

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 35] = [
+const ALLOWED: [(&str, &[&str]); 36] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -34,6 +34,7 @@ const ALLOWED: [(&str, &[&str]); 35] = [
     ("sanwire-iser", &["buffer", "iscsi", "iwarp"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rbd", &["buffer", "store"]),
+    ("sanwire-verbs", &["buffer", "iser", "iwarp"]),
     ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
     (
         "sanwire-server",

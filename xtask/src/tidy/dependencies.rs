@@ -35,6 +35,7 @@ const ALLOWED: [(&str, &[&str]); 36] = [
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rdma", &["iser"]),
     ("sanwire-rbd", &["buffer", "store"]),
+    ("sanwire-verbs", &["buffer", "iser", "iwarp"]),
     ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
     (
         "sanwire-server",

@@ -1,0 +1,44 @@
+//! RDMA adapters (InfiniBand, RoCE, iWARP) as a carrier of iSER, through rdma-core.
+//!
+//! Its libraries are loaded when the first of this is used: who has no RDMA needs none of them, and [`available`] says what is missing.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`Listener`] | an address at which initiators ask for connections |
+//! | [`Connection`] | one end of a connection, a [`sanwire_iser::QueuePair`]: the end of a request, or one that connects |
+//!
+//! Both have one descriptor, which is readable when there is something to tell. Nothing blocks, and nobody polls: the adapter is asked
+//! when the descriptor says so, and when the owner of the connection has done something.
+//!
+//! **Memory.** A connection has a protection domain of its own: its keys are of no use to other connections. Data moves to and from
+//! where it is: the memory of each window, of each read, and of each long piece of data that is written is registered for as long, and by
+//! exactly as many bytes, as it is needed. Messages and short data are copied: from memory that belongs to the connection and is
+//! registered once. What was given to a connection is let go of when its request has ended, or behind the queue pair, which is destroyed
+//! first.
+//!
+//! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
+//! here (`ibv_fork_init`).
+
+mod adapter;
+mod address;
+mod completions;
+mod connection;
+mod endpoint;
+mod error;
+mod ffi;
+mod listener;
+mod manager;
+mod memory;
+mod options;
+mod orders;
+mod queue;
+mod readiness;
+mod reads;
+mod receives;
+mod windows;
+
+pub use adapter::{Adapter, Transport, available};
+pub use connection::Connection;
+pub use error::{Error, Unavailable};
+pub use listener::Listener;
+pub use options::{ConnectOptions, ListenOptions};

@@ -1,0 +1,230 @@
+//! Messages and data on their way to the other end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sanwire_buffer::{Frame, Slices};
+use sanwire_iwarp::{Order, Refusal, SendKind, Stag, WorkId};
+
+use crate::adapter::Domain;
+use crate::error::Error;
+use crate::ffi::{
+    OPCODE_SEND, OPCODE_SEND_WITH_INVALIDATE, OPCODE_WRITE, SEND_SIGNALED, SEND_SOLICITED, ScatterGather, SendRequest,
+};
+use crate::memory::{Access, Pool, Registered};
+use crate::queue::{Queue, Work};
+
+/// Data of up to so many bytes is copied: registering its memory would take longer.
+const COPIED_MAX_BYTES: usize = 32 << 10;
+
+/// Bytes of one piece that is copied because its neighbours are short as well.
+const RUN_MAX_BYTES: usize = 256 << 10;
+
+/// Memory from which something is sent.
+enum Source {
+    /// A copy.
+    Copied(Frame),
+    /// Where the data lies.
+    InPlace(Registered),
+}
+
+impl Source {
+    fn piece(&self, pool: &Pool) -> ScatterGather {
+        match self {
+            Source::Copied(frame) => pool.piece(frame),
+            Source::InPlace(registered) => registered.whole(),
+        }
+    }
+}
+
+/// An order that the adapter has.
+struct Posted {
+    number: u64,
+    id: Option<WorkId>,
+    // What is registered goes before the data that it is.
+    sources: Vec<Source>,
+    _data: Option<Slices>,
+}
+
+/// The orders of one connection that the adapter has, first those that were given first.
+pub(crate) struct Orders {
+    posted: VecDeque<Posted>,
+    pool: Pool,
+    last: u64,
+    /// Requests that they are.
+    requests: usize,
+}
+
+impl Orders {
+    /// # Errors
+    /// When there is no such memory.
+    pub(crate) fn new(domain: &Arc<Domain>, send_bytes: usize) -> Result<Self, Error> {
+        let pool = Pool::new(domain, send_bytes, Access::default())?;
+        Ok(Orders { posted: VecDeque::new(), pool, last: 0, requests: 0 })
+    }
+
+    /// Requests that the adapter has.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    /// Gives an order to the adapter, as at most so many requests.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`] when there is no room now.
+    pub(crate) fn post(
+        &mut self,
+        order: &Order,
+        id: Option<WorkId>,
+        room: [usize; 2],
+        domain: &Arc<Domain>,
+        queue: &mut Queue,
+    ) -> Result<(), Refusal> {
+        let [free, most] = room;
+        let (sources, data) = match order {
+            Order::Send { head, data, .. } => (vec![self.copy_message(head, data.as_ref())?], None),
+            Order::Write { data, .. } => (self.sources(data, domain)?, Some(data.clone())),
+        };
+        if sources.len() > free {
+            return Err(if sources.len() > most { Refusal::Range } else { Refusal::Full });
+        }
+        let mut pieces: Vec<ScatterGather> = sources.iter().map(|source| source.piece(&self.pool)).collect();
+        let number = self.last + 1;
+        let mut requests = requests(order, number, &pieces);
+        self.last = number;
+        self.requests += requests.len();
+        self.posted.push_back(Posted { number, id, sources, _data: data });
+        // SAFETY: what the pieces are of is in `posted` until the last of the requests has ended, or the queue pair is gone. Copies are in
+        // nobody else's hands, and shared data is not written to.
+        let posted = unsafe { queue.post(&mut requests, &mut pieces) };
+        // Some of them may be under way: so it stays among those that are posted.
+        posted.map_err(|_| Refusal::NotConnected)
+    }
+
+    /// A message, in one piece.
+    fn copy_message(&self, head: &[u8], data: Option<&Slices>) -> Result<Source, Refusal> {
+        let length = head.len() + data.map_or(0, Slices::len);
+        let mut frame = self.room_for(length)?;
+        let (front, back) = frame.split_at_mut(head.len());
+        front.copy_from_slice(head);
+        if let Some(data) = data {
+            data.copy_to(back);
+        }
+        Ok(Source::Copied(frame))
+    }
+
+    /// Room in the connection's own memory.
+    fn room_for(&self, length_bytes: usize) -> Result<Frame, Refusal> {
+        let refusal = if length_bytes > self.pool.length_bytes() { Refusal::Range } else { Refusal::Full };
+        self.pool.frame(length_bytes).ok_or(refusal)
+    }
+
+    /// Data to be written: where it lies, as far as that is in long pieces.
+    fn sources(&self, data: &Slices, domain: &Arc<Domain>) -> Result<Vec<Source>, Refusal> {
+        if data.len() <= COPIED_MAX_BYTES {
+            return Ok(vec![self.copy_message(&[], Some(data))?]);
+        }
+        let (mut sources, mut start) = (Vec::new(), 0);
+        let mut short = 0..0;
+        for piece in data.pieces() {
+            let end = start + piece.len();
+            let is_long = piece.len() > COPIED_MAX_BYTES;
+            if !short.is_empty() && (is_long || end - short.start > RUN_MAX_BYTES) {
+                sources.push(self.copy_message(&[], Some(&data.slice(short)))?);
+                short = start..start;
+            }
+            if is_long {
+                sources.push(self.in_place(piece, domain)?);
+                short = end..end;
+            } else {
+                short.end = end;
+            }
+            start = end;
+        }
+        if !short.is_empty() {
+            sources.push(self.copy_message(&[], Some(&data.slice(short)))?);
+        }
+        Ok(sources)
+    }
+
+    /// Data where it lies; a copy where no more memory may be locked.
+    fn in_place(&self, piece: &[u8], domain: &Arc<Domain>) -> Result<Source, Refusal> {
+        let address = piece.as_ptr().cast_mut();
+        // SAFETY: whoever posts it keeps the data as long; the adapter only reads there, which is all that it has a right to.
+        match unsafe { Registered::new(domain, address, piece.len(), Access::default()) } {
+            Ok(registered) => Ok(Source::InPlace(registered)),
+            Err(_) => {
+                let mut frame = self.room_for(piece.len())?;
+                frame.copy_from_slice(piece);
+                Ok(Source::Copied(frame))
+            }
+        }
+    }
+
+    /// The adapter is done with all orders up to this one. Their names are told one after the other.
+    pub(crate) fn note_done(&mut self, number: u64, mut each: impl FnMut(WorkId)) {
+        while let Some(done) = self.posted.pop_front_if(|posted| posted.number <= number) {
+            self.requests -= done.sources.len();
+            done.id.map(&mut each);
+        }
+    }
+}
+
+/// What the adapter is asked for. It tells when the last one is done, and with it the others.
+fn requests(order: &Order, number: u64, pieces: &[ScatterGather]) -> Vec<SendRequest> {
+    let id = Work::Order(number).id();
+    let mut requests: Vec<SendRequest> = match order {
+        Order::Send { kind, .. } => vec![send(id, *kind)],
+        Order::Write { stag, offset, .. } => {
+            let mut behind = 0;
+            let write = |piece: &ScatterGather| {
+                let mut request = SendRequest::new(id, OPCODE_WRITE);
+                (request.remote_key, request.remote_address) = (stag.0, offset.wrapping_add(behind));
+                behind += u64::from(piece.length);
+                request
+            };
+            pieces.iter().map(write).collect()
+        }
+    };
+    if let Some(last) = requests.last_mut() {
+        last.flags |= SEND_SIGNALED;
+    }
+    requests
+}
+
+fn send(id: u64, kind: SendKind) -> SendRequest {
+    let opcode = if kind.invalidate.is_some() { OPCODE_SEND_WITH_INVALIDATE } else { OPCODE_SEND };
+    let mut request = SendRequest::new(id, opcode);
+    if let Some(Stag(key)) = kind.invalidate {
+        // libsiw sends the key that belongs to RDMA Writes. Nobody else looks there.
+        (request.invalidate_key, request.remote_key) = (key, key);
+    }
+    request.flags = if kind.solicited { SEND_SOLICITED } else { 0 };
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_buffer::Slice;
+
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_data_follow_each_other_and_the_last_one_is_told_of() {
+        let order = Order::Write { stag: Stag(7), offset: 100, data: Slice::from(vec![1; 50]).into() };
+        let piece = |length| ScatterGather { length, ..ScatterGather::default() };
+        let all = requests(&order, 9, &[piece(20), piece(25), piece(5)]);
+        let told: Vec<_> = all.iter().map(|one| (one.remote_key, one.remote_address, one.flags, one.id)).collect();
+        let id = Work::Order(9).id();
+        assert_eq!(told, [(7, 100, 0, id), (7, 120, 0, id), (7, 145, SEND_SIGNALED, id)]);
+    }
+
+    #[test]
+    fn the_key_that_a_message_ends_is_said_in_both_places() {
+        let request = send(1, SendKind { solicited: true, invalidate: Some(Stag(0x1234)) });
+        assert_eq!((request.opcode, request.flags), (OPCODE_SEND_WITH_INVALIDATE, SEND_SOLICITED));
+        assert_eq!((request.invalidate_key, request.remote_key), (0x1234, 0x1234));
+        let plain = send(1, SendKind::default());
+        assert_eq!((plain.opcode, plain.flags, plain.invalidate_key), (OPCODE_SEND, 0, 0));
+    }
+}

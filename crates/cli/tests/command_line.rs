@@ -84,6 +84,7 @@ fn an_option_of_another_protocol_is_exit_code_2() {
         (&["--target-user", "us", "--target-password-file", "/none"], "iSCSI", &[iscsi]),
         (&["--digests"], "iSCSI", &[iscsi]),
         (&["--connections", "2"], "iSCSI", &[iscsi]),
+        (&["--iser-path", "rdma"], "iSER", &[]),
         (&["--recovery-level", "2"], "iSCSI", &[iscsi]),
         (&["--command-timeout", "5"], "iSCSI", &[iscsi]),
         (&["--security", "aes-256-gcm"], "HyperSCSI, HDSP and VISA", &[hyperscsi, hdsp, visa]),

@@ -1,5 +1,6 @@
 //! What a client brings to every connection.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -115,6 +116,12 @@ pub enum IserPath {
 impl IserPath {
     /// As they are written.
     const WORDS: [(&'static str, IserPath); 2] = [("tcp", IserPath::Tcp), ("rdma", IserPath::Rdma)];
+}
+
+impl fmt::Display for IserPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(IserPath::WORDS.iter().find(|(_, path)| path == self).map_or("tcp", |(word, _)| word))
+    }
 }
 
 /// A text that is none.

@@ -184,8 +184,6 @@ pub(crate) struct ConnectionCount {
     pub(crate) packets: Option<PacketCount>,
     /// How the data that came was brought to its place, as far as that is counted.
     pub(crate) movement: Option<Movement>,
-    /// The RDMA adapter that carries it, for people, if one does.
-    pub(crate) adapter: Option<String>,
 }
 
 /// What was counted of a connection that goes by packets.

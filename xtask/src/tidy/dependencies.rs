@@ -110,6 +110,8 @@ const ALLOWED: [(&str, &[&str]); 36] = [
             "top",
             "remote",
             "rbd",
+            "rdma",
+            "verbs",
         ],
     ),
     ("sanwire-bench", &["core", "buffer", "scsi", "store", "device", "program", "io", "hyperscsi", "initiator"]),

@@ -229,8 +229,6 @@ pub(crate) struct ConnectionStatus {
     pub(crate) packets: Option<PacketCount>,
     /// How the data that came was brought to its place, as far as that is counted.
     pub(crate) movement: Option<Movement>,
-    /// The RDMA adapter that carries it, for people, if one does.
-    pub(crate) adapter: Option<String>,
 }
 
 /// How an iSCSI session was begun.
@@ -240,6 +238,8 @@ pub(crate) struct LoginStatus {
     pub(crate) portal: String,
     /// As which CHAP user.
     pub(crate) user: Option<String>,
+    /// By which RDMA adapter, for people, if by one.
+    pub(crate) adapter: Option<String>,
 }
 
 /// A link of a connection as it is now.

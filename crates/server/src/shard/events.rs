@@ -262,7 +262,7 @@ impl<S: System> Shard<S> {
     fn connections(&self, front: &dyn FrontEnd) -> Vec<ConnectionCount> {
         let (wire, streams) = (front.name(), self.streams.bytes_by_nexus());
         let count = |of_front: ConnectionStatus| {
-            let ConnectionStatus { nexus, links, security, login, packets, movement, adapter } = of_front;
+            let ConnectionStatus { nexus, links, security, login, packets, movement } = of_front;
             let Nexus { host, count, bytes, .. } = self.nexuses.get(nexus)?;
             let (commands, mut bytes) = (*count, *bytes);
             bytes += streams.get(&nexus).copied().unwrap_or_default();
@@ -279,7 +279,6 @@ impl<S: System> Shard<S> {
                 bytes,
                 packets,
                 movement,
-                adapter,
             })
         };
         front.connections().into_iter().filter_map(count).collect()

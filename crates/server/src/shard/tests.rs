@@ -159,7 +159,6 @@ impl FrontEnd for Lines {
             login: None,
             packets: None,
             movement: None,
-            adapter: None,
         };
         self.connections.values().map(count).collect()
     }

@@ -221,7 +221,6 @@ impl FrontEnd for Aoe {
             login: None,
             packets: None,
             movement: None,
-            adapter: None,
         };
         self.target.stations().map(status).collect()
     }

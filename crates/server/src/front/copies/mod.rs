@@ -197,7 +197,6 @@ impl FrontEnd for Copies {
             login: None,
             packets: None,
             movement: None,
-            adapter: None,
         };
         self.sessions.keys().map(status).collect()
     }

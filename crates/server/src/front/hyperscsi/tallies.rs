@@ -66,7 +66,6 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
             round_trip: status.round_trip,
         }),
         movement: None,
-        adapter: None,
     });
     count.collect()
 }

@@ -318,8 +318,8 @@ impl FrontEnd for Iscsi {
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
             let portal = format!("{},{}", portal.address, portal.group_tag);
-            let login = Some(LoginStatus { portal, user: user.map(str::to_owned) });
-            ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement), adapter }
+            let login = Some(LoginStatus { portal, user: user.map(str::to_owned), adapter });
+            ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement) }
         };
         self.server.session_statuses().map(count).collect()
     }

@@ -44,7 +44,6 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
                 round_trip: traffic.round_trip,
             }),
             movement: None,
-            adapter: None,
         }
     };
     server.connections().map(status).collect()

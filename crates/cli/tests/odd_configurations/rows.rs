@@ -230,7 +230,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (
         volume!("store = 'iser://127.0.0.1/iqn.2026-11.org.x:a/0'\niser-path = 'udp'"),
         Refused,
-        "iser-path takes tcp or rdma",
+        "invalid iser-path 'udp': use tcp or rdma",
     ),
     (volume!("store = 'ram:1M'\nserver-security = 'hash'"), Refused, "server-security is not for this store"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-security = 'much'"), Refused, "none, hash, aes-128-gcm"),

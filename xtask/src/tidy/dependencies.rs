@@ -83,6 +83,7 @@ const ALLOWED: [(&str, &[&str]); 35] = [
             "visa",
             "iscsi",
             "iser",
+            "iwarp",
             "aoe",
         ],
     ),

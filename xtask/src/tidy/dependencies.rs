@@ -86,6 +86,7 @@ const ALLOWED: [(&str, &[&str]); 36] = [
             "visa",
             "iscsi",
             "iser",
+            "iwarp",
             "aoe",
         ],
     ),

@@ -239,8 +239,7 @@ impl QueuePair for Connection {
         let (windows, reads) = (endpoint.windows(), endpoint.reads());
         Counts {
             moved_bytes: reads.read_bytes(),
-            // Data comes to where it belongs.
-            copied_bytes: 0,
+            copied_bytes: reads.copied_bytes(),
             registered: windows.len() as u64,
             registered_ever: windows.registered_ever(),
             receives: endpoint.receives().posted() as u64,

@@ -83,7 +83,7 @@ impl Endpoint {
             completions,
             receives: Receives::default(),
             orders,
-            reads: Reads::default(),
+            reads: Reads::new(options.read_bytes),
             windows: Windows::default(),
             domain,
             sends_max: sends as usize,

@@ -11,10 +11,10 @@
 //! when the descriptor says so, and when the owner of the connection has done something.
 //!
 //! **Memory.** A connection has a protection domain of its own: its keys are of no use to other connections. Data moves to and from
-//! where it is: the memory of each window, of each read, and of each long piece of data that is written is registered for as long, and by
-//! exactly as many bytes, as it is needed. Messages and short data are copied: from memory that belongs to the connection and is
-//! registered once. What was given to a connection is let go of when its request has ended, or behind the queue pair, which is destroyed
-//! first.
+//! where it is: the memory of each window, of each long read, and of each long piece of data that is written is registered for as long,
+//! and by exactly as many bytes, as it is needed. Messages, and short data that is read or written, are copied: to and from memory that
+//! belongs to the connection and is registered once. What was given to a connection is let go of when its request has ended, or behind
+//! the queue pair, which is destroyed first.
 //!
 //! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
 //! here (`ibv_fork_init`).

@@ -14,6 +14,8 @@ pub struct ConnectOptions {
     /// Memory from which short messages and data are sent, and whatever does not lie where the adapter reaches it. It is locked as
     /// long as there is the connection. No message is longer.
     pub send_bytes: usize,
+    /// Memory into which little is read, from where it is copied; it is locked from the first such read on.
+    pub read_bytes: usize,
 }
 
 impl Default for ConnectOptions {
@@ -24,6 +26,7 @@ impl Default for ConnectOptions {
             registrations_max: 4096,
             reads_max: 128,
             send_bytes: 1 << 20,
+            read_bytes: 512 << 10,
         }
     }
 }

@@ -11,11 +11,8 @@ use crate::error::Error;
 use crate::ffi::{
     OPCODE_SEND, OPCODE_SEND_WITH_INVALIDATE, OPCODE_WRITE, SEND_SIGNALED, SEND_SOLICITED, ScatterGather, SendRequest,
 };
-use crate::memory::{Access, Pool, Registered};
+use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
 use crate::queue::{Queue, Work};
-
-/// Data of up to so many bytes is copied: registering its memory would take longer.
-const COPIED_MAX_BYTES: usize = 32 << 10;
 
 /// Bytes of one piece that is copied because its neighbours are short as well.
 const RUN_MAX_BYTES: usize = 256 << 10;
@@ -165,7 +162,9 @@ impl Orders {
     pub(crate) fn note_done(&mut self, number: u64, mut each: impl FnMut(WorkId)) {
         while let Some(done) = self.posted.pop_front_if(|posted| posted.number <= number) {
             self.requests -= done.sources.len();
-            done.id.map(&mut each);
+            if let Some(id) = done.id {
+                each(id);
+            }
         }
     }
 }

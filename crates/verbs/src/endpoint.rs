@@ -108,7 +108,7 @@ impl Endpoint {
         if room[0] == 0 {
             return Err(Refusal::Full);
         }
-        self.orders.post(order, id, room, &self.domain, &mut self.queue)
+        self.orders.post(order, id, room, (&self.domain, &mut self.queue))
     }
 
     pub(crate) fn read(

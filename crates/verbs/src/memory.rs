@@ -123,11 +123,6 @@ impl Pool {
         self.region.frame(length_bytes)
     }
 
-    /// Bytes of all of it.
-    pub(crate) fn length_bytes(&self) -> usize {
-        self.region.length_bytes()
-    }
-
     /// One of its frames, as what is to be done names it.
     pub(crate) fn piece(&self, frame: &Frame) -> ScatterGather {
         ScatterGather {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use libc::c_int;
 use sanwire_buffer::{Frame, Region};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sanwire_buffer::{Frame, Slice, Slices};
 use sanwire_iwarp::{Order, Refusal, SendKind, Stag, WorkId};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{
     OPCODE_SEND, OPCODE_SEND_WITH_INVALIDATE, OPCODE_WRITE, SEND_SIGNALED, SEND_SOLICITED, ScatterGather, SendRequest,
@@ -16,6 +16,9 @@ use crate::queue::{Queue, Work};
 
 /// Memory for copies from the start: a login takes no more.
 const FIRST_POOL_BYTES: usize = 64 << 10;
+
+/// A piece that is shorter is copied with its neighbours, wherever it lies: each piece is a request of its own.
+const IN_REGION_MIN_BYTES: usize = 1024;
 
 /// Bytes of one piece that is copied because its neighbours are short as well.
 const RUN_MAX_BYTES: usize = 256 << 10;
@@ -32,6 +35,8 @@ enum Kept {
     Copied(#[expect(dead_code, reason = "it is kept")] Frame),
     /// Where the data lies.
     InPlace(#[expect(dead_code, reason = "it is kept")] Registered),
+    /// Where it lies, in a region that is registered.
+    InRegion,
 }
 
 /// An order that the adapter has.
@@ -131,26 +136,27 @@ impl Orders {
         self.pools.last().and_then(room).ok_or(Refusal::Full)
     }
 
-    /// Data to be written: where it lies, as far as that is in long pieces.
+    /// Data to be written: where it lies, as far as that is in a region that is registered, or in long pieces.
     fn sources(&mut self, data: &Slices, domain: &Arc<Domain>) -> Result<Vec<Source>, Refusal> {
-        if data.len() <= COPIED_MAX_BYTES {
-            return Ok(vec![self.copy(&[], Some(data), domain)?]);
-        }
         let (mut sources, mut short) = (Vec::new(), 0..0);
         for piece in data.pieces() {
             let (start, end) = (short.end, short.end + piece.len());
-            let is_long = piece.len() > COPIED_MAX_BYTES;
-            if !short.is_empty() && (is_long || end - short.start > RUN_MAX_BYTES) {
+            let key = domain.key_of(piece.region()).filter(|_| piece.len() >= IN_REGION_MIN_BYTES);
+            let is_copied = key.is_none() && piece.len() <= COPIED_MAX_BYTES;
+            if !short.is_empty() && (!is_copied || end - short.start > RUN_MAX_BYTES) {
                 sources.push(self.copy(&[], Some(&data.slice(short)), domain)?);
                 short = start..start;
             }
-            if is_long {
-                sources.push(self.in_place(piece, domain)?);
+            if !is_copied {
+                sources.push(match key {
+                    Some(key) => in_region(piece, key),
+                    None => self.in_place(piece, domain)?,
+                });
                 short.start = end;
             }
             short.end = end;
         }
-        if !short.is_empty() {
+        if !short.is_empty() || sources.is_empty() {
             sources.push(self.copy(&[], Some(&data.slice(short)), domain)?);
         }
         Ok(sources)
@@ -175,6 +181,11 @@ impl Orders {
             }
         }
     }
+}
+
+fn in_region(data: &Slice, local_key: u32) -> Source {
+    let piece = ScatterGather { address: data.as_ptr().addr() as u64, length: data.len() as u32, local_key };
+    Source { piece, _kept: Kept::InRegion }
 }
 
 /// What the adapter is asked for. It tells when the last one is done, and with it the others.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sanwire_buffer::Frame;
 use sanwire_iwarp::{Refusal, Refused, Stag, WorkId};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::ffi::{OPCODE_READ, SEND_SIGNALED, ScatterGather, SendRequest};
 use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
 use crate::queue::{Queue, Work};
@@ -16,6 +16,8 @@ use crate::queue::{Queue, Work};
 enum Sink {
     /// There is nothing to put.
     Nothing,
+    /// Where it belongs, in a region that is registered.
+    InRegion,
     /// Where it belongs.
     InPlace(Registered),
     /// Into the connection's own memory.
@@ -76,10 +78,11 @@ impl Reads {
         (source, source_offset): (Stag, u64),
         (domain, queue): (&Arc<Domain>, &mut Queue),
     ) -> Result<(), Refused<Frame>> {
+        let key = domain.key_of(frame.region());
         let Some(place) = frame.get_mut(part.clone()).filter(|place| u32::try_from(place.len()).is_ok()) else {
             return Err(Refused { refusal: Refusal::Range, given: frame });
         };
-        let Some((sink, piece)) = self.sink(place, domain) else {
+        let Some((sink, piece)) = self.sink(place, key, domain) else {
             let refusal = if self.under_way.is_empty() { Refusal::NotConnected } else { Refusal::Full };
             return Err(Refused { refusal, given: frame });
         };
@@ -97,11 +100,15 @@ impl Reads {
         Ok(())
     }
 
-    /// Where so much is read to; `None` when there is no such memory.
-    fn sink(&mut self, place: &mut [u8], domain: &Arc<Domain>) -> Option<(Sink, ScatterGather)> {
+    /// Where so much is read to, if a region with this key has it; `None` when there is no such memory.
+    fn sink(&mut self, place: &mut [u8], key: Option<u32>, domain: &Arc<Domain>) -> Option<(Sink, ScatterGather)> {
         let access = Access { local_write: true, remote_write: domain.capabilities.is_iwarp(), remote_read: false };
         if place.is_empty() {
             return Some((Sink::Nothing, ScatterGather::default()));
+        }
+        if let Some(local_key) = key {
+            let address = place.as_mut_ptr().addr() as u64;
+            return Some((Sink::InRegion, ScatterGather { address, length: place.len() as u32, local_key }));
         }
         if place.len() <= COPIED_MAX_BYTES {
             if self.pool.is_none() {
@@ -126,7 +133,7 @@ impl Reads {
         let is_next = |first: &mut Reading| first.number == number && first.part.len() == length_bytes;
         let Reading { id, sink, part, mut frame, .. } = self.under_way.pop_front_if(is_next)?;
         match sink {
-            Sink::Nothing => {}
+            Sink::Nothing | Sink::InRegion => {}
             Sink::InPlace(registered) => drop(registered),
             Sink::Apart(apart) => {
                 frame[part].copy_from_slice(&apart);

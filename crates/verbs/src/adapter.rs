@@ -3,10 +3,9 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 
 use crate::error::{Error, Unavailable};
-use crate::ffi::{self, CAPABILITY_MEMORY_MANAGEMENT, Context, DeviceAttributes, ProtectionDomain, TRANSPORT_IWARP};
+use crate::ffi::{self, CAPABILITY_MEMORY_MANAGEMENT, Context, DeviceAttributes, TRANSPORT_IWARP};
 
 /// Where the kernel tells of its adapters.
 const ADAPTERS: &str = "/sys/class/infiniband";
@@ -153,43 +152,5 @@ fn of_port(name: &str) -> Transport {
     match std::fs::read_to_string(format!("{ADAPTERS}/{name}/ports/1/link_layer")) {
         Ok(layer) if layer.trim() == "Ethernet" => Transport::Roce,
         _ => Transport::InfiniBand,
-    }
-}
-
-/// A protection domain: what belongs to it is reached by its own connections, and by no others. Each connection has one, since the
-/// keys of many adapters are easy to guess.
-pub(crate) struct Domain {
-    pub(crate) context: *mut Context,
-    pub(crate) pointer: *mut ProtectionDomain,
-    pub(crate) capabilities: Capabilities,
-}
-
-// SAFETY: the library may be called from any thread.
-unsafe impl Send for Domain {}
-// SAFETY: as above, also by several at once.
-unsafe impl Sync for Domain {}
-
-impl Domain {
-    /// # Safety
-    /// `context` is that of an adapter that stays open.
-    ///
-    /// # Errors
-    /// The adapter's.
-    pub(crate) unsafe fn new(context: *mut Context, capabilities: Capabilities) -> Result<Arc<Self>, Error> {
-        let api = ffi::load()?;
-        // SAFETY: the caller promises that the context is one.
-        let pointer = unsafe { (api.ibv_alloc_pd)(context) };
-        if pointer.is_null() {
-            return Err(Error::last("an RDMA adapter has no protection domain left"));
-        }
-        Ok(Arc::new(Domain { context, pointer, capabilities }))
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        let Ok(api) = ffi::load() else { return };
-        // SAFETY: whatever belongs to it holds it, so nothing is left.
-        unsafe { (api.ibv_dealloc_pd)(self.pointer) };
     }
 }

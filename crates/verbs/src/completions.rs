@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{self, CompletionChannel, CompletionQueue, WorkCompletion};
 use crate::readiness::{Readiness, Source};

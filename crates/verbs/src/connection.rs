@@ -13,6 +13,7 @@ use sanwire_iser::{Counts, QueuePair};
 use sanwire_iwarp::{Closed, Event, Memory, Order, Refusal, Refused, Registration, Stag, Terms, WorkId};
 
 use crate::adapter::{Adapter, Capabilities};
+use crate::domain::Domains;
 use crate::endpoint::{Endpoint, Told};
 use crate::error::Error;
 use crate::manager::{Depths, Manager, Notice};
@@ -39,8 +40,8 @@ pub struct Connection {
     /// RDMA Reads of this end at a time, as both ends have agreed.
     reads_max: u16,
     peer: SocketAddr,
-    /// This end was connected to.
-    is_responder: bool,
+    /// Of the listener, at an end that was connected to.
+    domains: Option<Arc<Domains>>,
     trouble: Option<String>,
 }
 
@@ -73,11 +74,15 @@ impl Connection {
     }
 
     /// The end of a request that has come to a listener.
-    pub(crate) fn requested(manager: Manager, notice: Notice, options: ConnectOptions) -> Result<Connection, Error> {
+    pub(crate) fn requested(
+        (manager, notice): (Manager, Notice),
+        domains: Arc<Domains>,
+        options: ConnectOptions,
+    ) -> Result<Connection, Error> {
         let peer = manager.peer_address();
         let peer = peer.ok_or_else(|| Error::number("a request has no address", libc::EAFNOSUPPORT))?;
         let mut connection = Connection::new(manager, peer, options)?;
-        connection.is_responder = true;
+        connection.domains = Some(domains);
         connection.take_request(notice)?;
         Ok(connection)
     }
@@ -97,7 +102,7 @@ impl Connection {
             expected: (0, 0),
             reads_max: 0,
             peer,
-            is_responder: false,
+            domains: None,
             trouble: None,
         })
     }
@@ -223,7 +228,7 @@ impl QueuePair for Connection {
     }
 
     fn invalidates(&self) -> bool {
-        self.is_responder && self.capabilities.as_ref().is_some_and(|known| known.sends_invalidations)
+        self.domains.is_some() && self.capabilities.as_ref().is_some_and(|known| known.sends_invalidations)
     }
 
     fn trouble(&self) -> Option<String> {
@@ -239,8 +244,7 @@ impl QueuePair for Connection {
         let (windows, reads) = (endpoint.windows(), endpoint.reads());
         Counts {
             moved_bytes: reads.read_bytes(),
-            // Data comes to where it belongs.
-            copied_bytes: 0,
+            copied_bytes: reads.copied_bytes(),
             registered: windows.len() as u64,
             registered_ever: windows.registered_ever(),
             receives: endpoint.receives().posted() as u64,

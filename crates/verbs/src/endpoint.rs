@@ -8,8 +8,8 @@ use libc::c_int;
 use sanwire_buffer::Frame;
 use sanwire_iwarp::{Ended, Event, Fault, Memory, Message, Order, Refusal, Refused, Registration, Stag, WorkId};
 
-use crate::adapter::{Capabilities, Domain};
 use crate::completions::Completions;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{
     self, FLAGS_INVALIDATED, STATUS_FLUSHED, STATUS_LOCAL_LENGTH, STATUS_LOCAL_PROTECTION, STATUS_REMOTE_ACCESS,
@@ -63,15 +63,11 @@ impl Endpoint {
     /// The adapter's.
     pub(crate) fn new(
         manager: &Arc<Manager>,
-        capabilities: &Capabilities,
+        domain: Arc<Domain>,
         readiness: &Readiness,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
-        let Some(context) = manager.context() else {
-            return Err(Error::number("a connection has no RDMA adapter", libc::ENODEV));
-        };
-        // SAFETY: the context is that of an identifier with an adapter; adapters stay open as long as the process.
-        let domain = unsafe { Domain::new(context, capabilities.clone())? };
+        let capabilities = &domain.capabilities;
         let most = capabilities.queue_max.min(capabilities.completions_max / 2);
         let [sends, receives] = [options.orders_max, options.receives_max].map(|wanted| wanted.clamp(1, most.max(1)));
         // There is room for all that can be under way: a queue that overflows is lost.
@@ -83,7 +79,7 @@ impl Endpoint {
             completions,
             receives: Receives::default(),
             orders,
-            reads: Reads::default(),
+            reads: Reads::new(options.read_bytes),
             windows: Windows::default(),
             domain,
             sends_max: sends as usize,
@@ -108,7 +104,7 @@ impl Endpoint {
         if room[0] == 0 {
             return Err(Refusal::Full);
         }
-        self.orders.post(order, id, room, &self.domain, &mut self.queue)
+        self.orders.post(order, id, room, (&self.domain, &mut self.queue))
     }
 
     pub(crate) fn read(

@@ -38,7 +38,7 @@ pub enum Error {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// Nothing can listen at an address.
-    #[error("cannot listen at {address} by RDMA: {source}{}", hint_of_bind(source))]
+    #[error("cannot listen at {address} by RDMA: {source}{}", hint_of_bind(.source))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -46,7 +46,7 @@ pub enum Error {
         source: io::Error,
     },
     /// An adapter, or the kernel for it, does not do what it was asked for.
-    #[error("{what}: {source}{}", hint_of_memory(source))]
+    #[error("{what}: {source}{}", hint_of_memory(.source))]
     Adapter {
         /// What cannot be done.
         what: &'static str,

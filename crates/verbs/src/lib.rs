@@ -10,11 +10,13 @@
 //! Both have one descriptor, which is readable when there is something to tell. Nothing blocks, and nobody polls: the adapter is asked
 //! when the descriptor says so, and when the owner of the connection has done something.
 //!
-//! **Memory.** A connection has a protection domain of its own: its keys are of no use to other connections. Data moves to and from
-//! where it is: the memory of each window, of each read, and of each long piece of data that is written is registered for as long, and by
-//! exactly as many bytes, as it is needed. Messages and short data are copied: from memory that belongs to the connection and is
-//! registered once. What was given to a connection is let go of when its request has ended, or behind the queue pair, which is destroyed
-//! first.
+//! **Memory.** The keys of many adapters are easy to guess. So a connection has a protection domain of its own, outside of which its keys
+//! are of no use, wherever it gives any to the other end: at initiators, and on iWARP. Data moves to and from where it is: each window,
+//! each long read, and each long piece of data that is written is registered for as long, and by exactly as many bytes, as it is needed.
+//! A listener on InfiniBand or RoCE gives no keys away: there a [`Region`](sanwire_buffer::Region) is registered once as a whole, for this
+//! end alone, and whatever lies in it is sent from there and read to there. Messages and other short data are copied, to and from memory
+//! that belongs to the connection. What was given to a connection is let go of when its request has ended, or behind the queue pair, which
+//! is destroyed first.
 //!
 //! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
 //! here (`ibv_fork_init`).
@@ -23,6 +25,7 @@ mod adapter;
 mod address;
 mod completions;
 mod connection;
+mod domain;
 mod endpoint;
 mod error;
 mod ffi;

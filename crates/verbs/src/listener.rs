@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use crate::connection::Connection;
+use crate::domain::Domains;
 use crate::error::Error;
 use crate::manager::Manager;
 use crate::options::ListenOptions;
@@ -12,6 +14,7 @@ use crate::options::ListenOptions;
 pub struct Listener {
     manager: Manager,
     options: ListenOptions,
+    domains: Arc<Domains>,
     address: SocketAddr,
 }
 
@@ -24,7 +27,7 @@ impl Listener {
         let manager = Manager::new()?;
         manager.listen(address, options.backlog)?;
         let address = manager.local_address().unwrap_or(address);
-        Ok(Listener { manager, options, address })
+        Ok(Listener { manager, options, domains: Arc::default(), address })
     }
 
     /// Where it listens.
@@ -42,7 +45,8 @@ impl Listener {
         // What is no request is about adapters, which the kernel looks after.
         while let Some((notice, manager)) = self.manager.next_request()? {
             if let Some(manager) = manager {
-                return Connection::requested(manager, notice, self.options.connection).map(Some);
+                let domains = Arc::clone(&self.domains);
+                return Connection::requested((manager, notice), domains, self.options.connection).map(Some);
             }
         }
         Ok(None)

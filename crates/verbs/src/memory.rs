@@ -5,9 +5,12 @@ use std::sync::Arc;
 use libc::c_int;
 use sanwire_buffer::{Frame, Region};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
+
+/// Data of up to so many bytes is copied, to or from memory that is registered already: registering its own would take longer.
+pub(crate) const COPIED_MAX_BYTES: usize = 32 << 10;
 
 /// What is done with memory by an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,11 +121,6 @@ impl Pool {
     /// A frame, if there is room for one.
     pub(crate) fn frame(&self, length_bytes: usize) -> Option<Frame> {
         self.region.frame(length_bytes)
-    }
-
-    /// Bytes of all of it.
-    pub(crate) fn length_bytes(&self) -> usize {
-        self.region.length_bytes()
     }
 
     /// One of its frames, as what is to be done names it.

@@ -11,9 +11,11 @@ pub struct ConnectOptions {
     pub registrations_max: usize,
     /// RDMA Reads under way at a time in either direction, at the most; adapters have limits of their own.
     pub reads_max: u8,
-    /// Memory from which short messages and data are sent, and whatever does not lie where the adapter reaches it. It is locked as
-    /// long as there is the connection. No message is longer.
+    /// Memory from which messages and short data are sent: it is locked, from the first time on that so much is needed. No message is
+    /// longer.
     pub send_bytes: usize,
+    /// Memory into which little is read, from where it is copied; it is locked from the first such read on.
+    pub read_bytes: usize,
 }
 
 impl Default for ConnectOptions {
@@ -24,6 +26,7 @@ impl Default for ConnectOptions {
             registrations_max: 4096,
             reads_max: 128,
             send_bytes: 1 << 20,
+            read_bytes: 512 << 10,
         }
     }
 }

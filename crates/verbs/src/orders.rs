@@ -3,38 +3,40 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sanwire_buffer::{Frame, Slices};
+use sanwire_buffer::{Frame, Slice, Slices};
 use sanwire_iwarp::{Order, Refusal, SendKind, Stag, WorkId};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{
     OPCODE_SEND, OPCODE_SEND_WITH_INVALIDATE, OPCODE_WRITE, SEND_SIGNALED, SEND_SOLICITED, ScatterGather, SendRequest,
 };
-use crate::memory::{Access, Pool, Registered};
+use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
 use crate::queue::{Queue, Work};
 
-/// Data of up to so many bytes is copied: registering its memory would take longer.
-const COPIED_MAX_BYTES: usize = 32 << 10;
+/// Memory for copies from the start: a login takes no more.
+const FIRST_POOL_BYTES: usize = 64 << 10;
+
+/// A piece that is shorter is copied with its neighbours, wherever it lies: each piece is a request of its own.
+const IN_REGION_MIN_BYTES: usize = 1024;
 
 /// Bytes of one piece that is copied because its neighbours are short as well.
 const RUN_MAX_BYTES: usize = 256 << 10;
 
 /// Memory from which something is sent.
-enum Source {
-    /// A copy.
-    Copied(Frame),
-    /// Where the data lies.
-    InPlace(Registered),
+struct Source {
+    piece: ScatterGather,
+    _kept: Kept,
 }
 
-impl Source {
-    fn piece(&self, pool: &Pool) -> ScatterGather {
-        match self {
-            Source::Copied(frame) => pool.piece(frame),
-            Source::InPlace(registered) => registered.whole(),
-        }
-    }
+/// What keeps it.
+enum Kept {
+    /// A copy.
+    Copied(#[expect(dead_code, reason = "it is kept")] Frame),
+    /// Where the data lies.
+    InPlace(#[expect(dead_code, reason = "it is kept")] Registered),
+    /// Where it lies, in a region that is registered.
+    InRegion,
 }
 
 /// An order that the adapter has.
@@ -49,7 +51,9 @@ struct Posted {
 /// The orders of one connection that the adapter has, first those that were given first.
 pub(crate) struct Orders {
     posted: VecDeque<Posted>,
-    pool: Pool,
+    /// Memory for copies: a little from the start, since whoever connects gets that much; the rest when it is needed.
+    pools: Vec<Pool>,
+    send_bytes: usize,
     last: u64,
     /// Requests that they are.
     requests: usize,
@@ -59,8 +63,8 @@ impl Orders {
     /// # Errors
     /// When there is no such memory.
     pub(crate) fn new(domain: &Arc<Domain>, send_bytes: usize) -> Result<Self, Error> {
-        let pool = Pool::new(domain, send_bytes, Access::default())?;
-        Ok(Orders { posted: VecDeque::new(), pool, last: 0, requests: 0 })
+        let first = Pool::new(domain, FIRST_POOL_BYTES.min(send_bytes), Access::default())?;
+        Ok(Orders { posted: VecDeque::new(), pools: vec![first], send_bytes, last: 0, requests: 0 })
     }
 
     /// Requests that the adapter has.
@@ -76,19 +80,17 @@ impl Orders {
         &mut self,
         order: &Order,
         id: Option<WorkId>,
-        room: [usize; 2],
-        domain: &Arc<Domain>,
-        queue: &mut Queue,
+        [free, most]: [usize; 2],
+        (domain, queue): (&Arc<Domain>, &mut Queue),
     ) -> Result<(), Refusal> {
-        let [free, most] = room;
         let (sources, data) = match order {
-            Order::Send { head, data, .. } => (vec![self.copy_message(head, data.as_ref())?], None),
+            Order::Send { head, data, .. } => (vec![self.copy(head, data.as_ref(), domain)?], None),
             Order::Write { data, .. } => (self.sources(data, domain)?, Some(data.clone())),
         };
         if sources.len() > free {
             return Err(if sources.len() > most { Refusal::Range } else { Refusal::Full });
         }
-        let mut pieces: Vec<ScatterGather> = sources.iter().map(|source| source.piece(&self.pool)).collect();
+        let mut pieces: Vec<ScatterGather> = sources.iter().map(|source| source.piece).collect();
         let number = self.last + 1;
         let mut requests = requests(order, number, &pieces);
         self.last = number;
@@ -101,63 +103,72 @@ impl Orders {
         posted.map_err(|_| Refusal::NotConnected)
     }
 
-    /// A message, in one piece.
-    fn copy_message(&self, head: &[u8], data: Option<&Slices>) -> Result<Source, Refusal> {
+    /// A copy, in one piece.
+    fn copy(&mut self, head: &[u8], data: Option<&Slices>, domain: &Arc<Domain>) -> Result<Source, Refusal> {
         let length = head.len() + data.map_or(0, Slices::len);
-        let mut frame = self.room_for(length)?;
+        let (mut frame, local_key) = self.room_for(length, domain)?;
         let (front, back) = frame.split_at_mut(head.len());
         front.copy_from_slice(head);
         if let Some(data) = data {
             data.copy_to(back);
         }
-        Ok(Source::Copied(frame))
+        let piece = ScatterGather { address: frame.as_ptr().addr() as u64, length: length as u32, local_key };
+        Ok(Source { piece, _kept: Kept::Copied(frame) })
     }
 
-    /// Room in the connection's own memory.
-    fn room_for(&self, length_bytes: usize) -> Result<Frame, Refusal> {
-        let refusal = if length_bytes > self.pool.length_bytes() { Refusal::Range } else { Refusal::Full };
-        self.pool.frame(length_bytes).ok_or(refusal)
-    }
-
-    /// Data to be written: where it lies, as far as that is in long pieces.
-    fn sources(&self, data: &Slices, domain: &Arc<Domain>) -> Result<Vec<Source>, Refusal> {
-        if data.len() <= COPIED_MAX_BYTES {
-            return Ok(vec![self.copy_message(&[], Some(data))?]);
+    /// Room in the connection's own memory, and the key of that.
+    fn room_for(&mut self, length_bytes: usize, domain: &Arc<Domain>) -> Result<(Frame, u32), Refusal> {
+        if length_bytes > self.send_bytes {
+            return Err(Refusal::Range);
         }
-        let (mut sources, mut start) = (Vec::new(), 0);
-        let mut short = 0..0;
+        let room = |pool: &Pool| Some((pool.frame(length_bytes)?, pool.local_key()));
+        if let Some(found) = self.pools.iter().find_map(room) {
+            return Ok(found);
+        }
+        if self.pools.len() == 1 {
+            match Pool::new(domain, self.send_bytes, Access::default()) {
+                Ok(pool) => self.pools.push(pool),
+                // What is under way leaves room.
+                Err(_) if self.posted.is_empty() => return Err(Refusal::NotConnected),
+                Err(_) => return Err(Refusal::Full),
+            }
+        }
+        self.pools.last().and_then(room).ok_or(Refusal::Full)
+    }
+
+    /// Data to be written: where it lies, as far as that is in a region that is registered, or in long pieces.
+    fn sources(&mut self, data: &Slices, domain: &Arc<Domain>) -> Result<Vec<Source>, Refusal> {
+        let (mut sources, mut short) = (Vec::new(), 0..0);
         for piece in data.pieces() {
-            let end = start + piece.len();
-            let is_long = piece.len() > COPIED_MAX_BYTES;
-            if !short.is_empty() && (is_long || end - short.start > RUN_MAX_BYTES) {
-                sources.push(self.copy_message(&[], Some(&data.slice(short)))?);
+            let (start, end) = (short.end, short.end + piece.len());
+            let key = domain.key_of(piece.region()).filter(|_| piece.len() >= IN_REGION_MIN_BYTES);
+            let is_copied = key.is_none() && piece.len() <= COPIED_MAX_BYTES;
+            if !short.is_empty() && (!is_copied || end - short.start > RUN_MAX_BYTES) {
+                sources.push(self.copy(&[], Some(&data.slice(short)), domain)?);
                 short = start..start;
             }
-            if is_long {
-                sources.push(self.in_place(piece, domain)?);
-                short = end..end;
-            } else {
-                short.end = end;
+            if !is_copied {
+                sources.push(match key {
+                    Some(key) => in_region(piece, key),
+                    None => self.in_place(piece, domain)?,
+                });
+                short.start = end;
             }
-            start = end;
+            short.end = end;
         }
-        if !short.is_empty() {
-            sources.push(self.copy_message(&[], Some(&data.slice(short)))?);
+        if !short.is_empty() || sources.is_empty() {
+            sources.push(self.copy(&[], Some(&data.slice(short)), domain)?);
         }
         Ok(sources)
     }
 
     /// Data where it lies; a copy where no more memory may be locked.
-    fn in_place(&self, piece: &[u8], domain: &Arc<Domain>) -> Result<Source, Refusal> {
-        let address = piece.as_ptr().cast_mut();
+    fn in_place(&mut self, data: &Slice, domain: &Arc<Domain>) -> Result<Source, Refusal> {
+        let address = data.as_ptr().cast_mut();
         // SAFETY: whoever posts it keeps the data as long; the adapter only reads there, which is all that it has a right to.
-        match unsafe { Registered::new(domain, address, piece.len(), Access::default()) } {
-            Ok(registered) => Ok(Source::InPlace(registered)),
-            Err(_) => {
-                let mut frame = self.room_for(piece.len())?;
-                frame.copy_from_slice(piece);
-                Ok(Source::Copied(frame))
-            }
+        match unsafe { Registered::new(domain, address, data.len(), Access::default()) } {
+            Ok(registered) => Ok(Source { piece: registered.whole(), _kept: Kept::InPlace(registered) }),
+            Err(_) => self.copy(data, None, domain),
         }
     }
 
@@ -165,9 +176,16 @@ impl Orders {
     pub(crate) fn note_done(&mut self, number: u64, mut each: impl FnMut(WorkId)) {
         while let Some(done) = self.posted.pop_front_if(|posted| posted.number <= number) {
             self.requests -= done.sources.len();
-            done.id.map(&mut each);
+            if let Some(id) = done.id {
+                each(id);
+            }
         }
     }
+}
+
+fn in_region(data: &Slice, local_key: u32) -> Source {
+    let piece = ScatterGather { address: data.as_ptr().addr() as u64, length: data.len() as u32, local_key };
+    Source { piece, _kept: Kept::InRegion }
 }
 
 /// What the adapter is asked for. It tells when the last one is done, and with it the others.
@@ -205,8 +223,6 @@ fn send(id: u64, kind: SendKind) -> SendRequest {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_buffer::Slice;
-
     use super::*;
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ptr;
 use std::sync::Arc;
 
-use crate::adapter::Domain;
 use crate::completions::Completions;
+use crate::domain::Domain;
 use crate::error::{Error, check};
 use crate::ffi::{
     self, QP_RELIABLE, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather, SendRequest,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Frame;
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::ScatterGather;
 use crate::memory::{Access, Pool};

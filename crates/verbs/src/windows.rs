@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use sanwire_iwarp::{Memory, Refusal, Refused, Registration, Stag};
 
-use crate::adapter::Domain;
+use crate::domain::Domain;
 use crate::memory::{Access, Registered};
 
 struct Window {

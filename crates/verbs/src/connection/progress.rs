@@ -7,6 +7,7 @@ use sanwire_iwarp::{Closed, Event, Request, Terms};
 
 use super::{Connection, Phase};
 use crate::adapter::Capabilities;
+use crate::domain::Domain;
 use crate::endpoint::{Breakage, Endpoint, Told};
 use crate::error::Error;
 use crate::ffi::{
@@ -266,8 +267,17 @@ impl Connection {
 
     /// Takes what it needs from the adapter. Receives are there before anything can come.
     fn take_endpoint(&mut self) -> Result<(), Error> {
-        let Some(capabilities) = &self.capabilities else { return Ok(()) };
-        let mut endpoint = Endpoint::new(&self.manager, capabilities, &self.readiness, &self.options)?;
+        let (Some(context), Some(capabilities)) = (self.manager.context(), self.capabilities.clone()) else {
+            return Ok(());
+        };
+        // SAFETY: the context is that of an identifier with an adapter; the library keeps adapters open as long as the process.
+        let domain = unsafe {
+            match &self.domains {
+                Some(domains) => domains.of(context, capabilities)?,
+                None => Domain::of_one(context, capabilities)?,
+            }
+        };
+        let mut endpoint = Endpoint::new(&self.manager, domain, &self.readiness, &self.options)?;
         let (count, longest_bytes) = self.expected;
         endpoint.expect(count, longest_bytes)?;
         self.endpoint = Some(endpoint);

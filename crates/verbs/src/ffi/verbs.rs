@@ -15,8 +15,6 @@ pub(crate) struct Opaque {
 
 /// `ibv_pd`.
 pub(crate) type ProtectionDomain = Opaque;
-/// `ibv_mw`.
-pub(crate) type MemoryWindow = Opaque;
 /// `ibv_srq`.
 pub(crate) type SharedReceiveQueue = Opaque;
 

@@ -119,9 +119,10 @@ const ALLOWED: [(&str, &[&str]); 36] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 11] = [
+const TEST_ARROWS: [(&str, &str); 12] = [
     ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
+    ("sanwire-initiator", "sanwire-iwarp"),
     ("sanwire-initiator", "sanwire-store"),
     ("sanwire-initiator", "sanwire-server"),
     ("sanwire-initiator", "sanwire-store-file"),

@@ -1,5 +1,6 @@
 //! A server and a client of this process, over UDP or TCP on the loopback.
 
+mod adapters;
 mod exclusive;
 mod foreign;
 mod iser;

@@ -172,11 +172,11 @@ fn a_session_by_an_adapter_is_seen_counted_and_ended() {
     let config = settings(&fabric, "disk=ram:64M");
     let again = config.clone();
     let manager = Manager::start(config, Box::new(move || Ok(again.clone()))).unwrap();
-    let wires = manager.wires().to_vec();
-    let handle = ManagementHandle::new(manager);
-    let ask = |request: Request| match handle.execute(Asker::default(), request) {
-        Response::Ok(answer) => answer,
-        other => panic!("{other:?}"),
+    let wires = manager.target().wires().to_vec();
+    let desk = ManagementHandle::new(manager);
+    let ask = |request: Request| match desk.handle(&Asker::Signal { signal: "test" }, request) {
+        Response::Done(answer) => answer,
+        Response::Refused(refusal) => panic!("{}", refusal.reason),
     };
     let mut client = Client::connect(&url(&wires), &by(&fabric)).unwrap();
     let volume = client.open("0").unwrap();
@@ -193,11 +193,8 @@ fn a_session_by_an_adapter_is_seen_counted_and_ended() {
     assert_eq!((links[0].connections, links[1].connections), (Some(1), Some(0)), "{links:?}");
     assert!(links[0].received_bytes > 1 << 20 && links[1].received_bytes == 0, "{links:?}");
     let before = fabric.connections();
-    drop((sessions, links));
-    let Answer::Sessions(sessions) = ask(Request::Sessions) else { panic!("no sessions") };
-    ask(Request::DropSession { id: sessions[0].id.clone() });
+    ask(Request::DropSession { session: sessions[0].id.clone() });
     write(&mut client);
     assert!(fabric.connections() > before, "it came again");
-    drop((volume, client));
-    drop(handle);
+    drop((volume, client, desk));
 }

@@ -54,6 +54,7 @@ pub trait Listener: AsFd + Send {
 
 /// One end of a connection.
 pub struct Connection {
+    /// For the datamover.
     pub queue_pair: Box<dyn QueuePair>,
     /// Readable whenever the queue pair may have something to tell. It may outlive the queue pair, and is never readable then.
     pub events: OwnedFd,
@@ -61,9 +62,11 @@ pub struct Connection {
 
 /// A connection that somebody wants to have.
 pub struct Accepted {
+    /// This end of it.
     pub connection: Connection,
-    /// The addresses of both ends.
+    /// Where it has come to.
     pub local_address: SocketAddr,
+    /// From where.
     pub peer_address: SocketAddr,
 }
 

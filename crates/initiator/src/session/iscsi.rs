@@ -135,7 +135,8 @@ impl Iscsi {
 
     fn connect(&mut self, to: SocketAddr, connection: ConnectionId, now: Instant) -> io::Result<()> {
         if let Way::Adapter(rdma) = &self.way {
-            return self.connect_by_adapter(rdma.connect(to)?, connection, now);
+            let opened = rdma.connect(to)?;
+            return self.connect_by_adapter(opened, connection, now);
         }
         let stream = Stream::connect(to)?;
         let watched = Interest { readable: true, writable: true };

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, IserPath, Server as Place, Url, targets};
-use sanwire_rdma::Rdma;
+use sanwire_iwarp::Event;
+use sanwire_rdma::{Adapters, Rdma};
 use sanwire_server::{
     AllowList, Answer, Asker, ManagementHandle, Manager, Request, Response, Server, ServerConfig, TargetNodeConfig,
     Wire,
@@ -145,6 +146,29 @@ fn who_is_not_taken_by_an_adapter_hears_why() {
     let nobody = format!("iser://127.0.0.1:1/{NAME}/0").parse().unwrap();
     let said = refusal(&nobody, &patience);
     assert!(said.contains("there is no RDMA connection to the target: "), "{said}");
+    target.stop().unwrap();
+}
+
+/// As over TCP: so many silent ones have places, newcomers push them out, and each of them has 5 seconds.
+#[test]
+fn initiators_that_say_nothing_keep_nobody_from_logging_in_by_adapters() {
+    let fabric = plain();
+    let target = Server::start(settings(&fabric, "disk=ram:1M")).unwrap();
+    let (portal, _) = target.wires()[0].portal().unwrap();
+    let mut silent: Vec<_> = (0..200).map(|_| fabric.connect(portal).unwrap().queue_pair).collect();
+    let mut client = Client::connect(&url(target.wires()), &by(&fabric)).unwrap();
+    let volume = client.open("0").unwrap();
+    client.block_on(async { volume.read(0, volume.buffer(4096).await.unwrap()).await }).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !silent.is_empty() {
+        assert!(Instant::now() < until, "{} are still there", silent.len());
+        silent.retain_mut(|queue_pair| {
+            !std::iter::from_fn(|| queue_pair.poll_event()).any(|event| matches!(event, Event::Closed(_)))
+        });
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.block_on(async { volume.read(0, volume.buffer(4096).await.unwrap()).await }).unwrap();
+    drop((volume, client));
     target.stop().unwrap();
 }
 

@@ -136,7 +136,10 @@ impl Carrier {
     }
 
     pub(crate) fn spaces(&mut self) -> [&mut [u8]; 2] {
-        self.below.stream().map_or([&mut [], &mut []], |stream| stream.rdma.spaces())
+        match self.below.stream() {
+            Some(stream) => stream.rdma.spaces(),
+            None => [&mut [], &mut []],
+        }
     }
 
     /// So many bytes of a stream have arrived, or an adapter has something to tell.

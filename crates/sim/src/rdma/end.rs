@@ -7,7 +7,7 @@ use sanwire_iser::{Counts, QueuePair};
 use sanwire_iwarp::{Event, Memory, Order, Refusal, Refused, Registration, Stag, WorkId};
 
 use super::Cable;
-use super::completions::{Completion, Completions};
+use super::completions::Completion;
 use super::side::{Phase, Post, Reading, Side, Window, Word};
 
 /// Where windows lie, as the other end calls it.
@@ -121,7 +121,7 @@ impl QueuePair for End {
 
     fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>> {
         self.on(|side| {
-            let Range { start, end } = registration.range;
+            let (start, end) = (registration.range.start, registration.range.end);
             let fits = start < end && end <= registration.memory.length_bytes();
             let is_writable = matches!(registration.memory, Memory::Frame(_)) || !registration.rights.remote_write;
             let refusal = if side.phase == Phase::Ended {
@@ -195,7 +195,7 @@ impl Drop for End {
                 std::mem::take(&mut side.kept),
                 std::mem::take(&mut side.kept_untold),
                 std::mem::take(&mut side.windows),
-                std::mem::replace(&mut side.completions, Completions::default()),
+                std::mem::take(&mut side.completions),
             )
         });
         drop(given);

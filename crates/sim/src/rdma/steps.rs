@@ -244,7 +244,10 @@ impl State {
 
     /// Who is to be told that an end has something to tell.
     pub(super) fn due_calls(&mut self) -> Vec<Arc<dyn Fn() + Send + Sync>> {
-        let due = self.sides.iter_mut().filter(|side| std::mem::take(&mut side.is_call_due));
-        due.filter_map(|side| side.on_ready.clone()).collect()
+        let due = self.sides.iter_mut().filter_map(|side| {
+            let is_due = std::mem::take(&mut side.is_call_due);
+            side.on_ready.clone().filter(|_| is_due)
+        });
+        due.collect()
     }
 }

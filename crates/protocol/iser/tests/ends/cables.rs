@@ -25,7 +25,9 @@ impl World {
     pub fn by_adapters(plans: [AdapterPlan; 2], config: ClientConfig, seed: u64) -> Self {
         let (random, open) = (Random::new(seed), BTreeMap::new());
         let cables = Cables { random, plans, open, closing: Vec::new(), parting: Vec::new() };
-        World { cables: Some(cables), ..World::new(config, usize::MAX) }
+        let mut world = World::new(config, usize::MAX);
+        world.cables = Some(cables);
+        world
     }
 
     pub fn open_cable(&mut self, connection: ConnectionId) {

@@ -84,6 +84,7 @@ const ALLOWED: [(&str, &[&str]); 36] = [
             "visa",
             "iscsi",
             "iser",
+            "iwarp",
             "aoe",
         ],
     ),

@@ -8,7 +8,7 @@ mod stream;
 use std::collections::VecDeque;
 
 use sanwire_buffer::Frame;
-use sanwire_iwarp::{Ended, Event, Memory, Message, Registration, Request, Stag, WorkId};
+use sanwire_iwarp::{Ended, Event, Memory, Message, Refused, Registration, Request, Stag, WorkId};
 
 use self::below::Below;
 use self::stream::Stream;
@@ -136,7 +136,10 @@ impl Carrier {
     }
 
     pub(crate) fn spaces(&mut self) -> [&mut [u8]; 2] {
-        self.below.stream().map_or([&mut [], &mut []], |stream| stream.rdma.spaces())
+        match self.below.stream() {
+            Some(stream) => stream.rdma.spaces(),
+            None => [&mut [], &mut []],
+        }
     }
 
     /// So many bytes of a stream have arrived, or an adapter has something to tell.
@@ -314,10 +317,10 @@ impl Carrier {
     /// Opens memory to the other end. Gives where that is, as both ends call it.
     ///
     /// # Errors
-    /// The memory, when that cannot be.
-    pub(crate) fn register(&mut self, registration: Registration) -> Result<Window, Registration> {
+    /// The memory, and why that cannot be.
+    pub(crate) fn register(&mut self, registration: Registration) -> Result<Window, Refused<Registration>> {
         let registered = self.below.pair_mut().register(registration);
-        registered.map(|(stag, offset)| Window { stag, offset }).map_err(|refused| refused.given)
+        registered.map(|(stag, offset)| Window { stag, offset })
     }
 
     /// Closes memory to the other end. Gives the frame back, if it is one.

@@ -74,7 +74,7 @@ pub trait QueuePair: Send + Sync {
     /// the window may be reached by the key, and nobody else may reach them by it.
     ///
     /// # Errors
-    /// The memory.
+    /// The memory. [`Refusal::Full`]: there is room when other windows are closed. Anything else is for good.
     fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>>;
 
     /// Ends a registration, whether the other end has already ended it or not, and gives the memory back, with what

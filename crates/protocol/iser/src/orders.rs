@@ -98,7 +98,9 @@ impl Orders {
 
     /// The one that was given last cannot be sent.
     pub(crate) fn give_up_last(&mut self) {
-        self.queued.take_off(self.under_way.pop_back().unwrap_or_default().1);
+        if let Some((_, size)) = self.under_way.pop_back() {
+            self.queued.take_off(size);
+        }
     }
 
     /// All of those under way are sent up to this one.

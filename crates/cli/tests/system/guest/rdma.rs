@@ -7,6 +7,11 @@ use super::LIMIT;
 use crate::harness::{AUTHORITY, GUEST_LINKS, Guest, Server, World, pattern, run_ok};
 
 const MIB: usize = 24;
+/// Enough for a file system.
+const DISK_MIB: &str = "160";
+
+const DISK: &str = "iqn.2026-11.org.sanwire:disk";
+const LINUX_TARGET: &str = "iqn.2003-01.org.linux-iscsi.guest:disk";
 
 #[test]
 #[ignore = "boots a Linux guest"]
@@ -17,6 +22,7 @@ fn server_and_client_go_by_rdma_adapters() {
     let [link, _] = GUEST_LINKS;
     for kind in ["rxe", "siw"] {
         guest.run("rdma-sanwire", &["whole", kind, link.guest, &MIB.to_string()], LIMIT);
+        guest.run("no-warnings", &[], LIMIT);
     }
 }
 
@@ -55,5 +61,29 @@ fn an_adapter_at_one_end_and_iwarp_of_our_own_at_the_other_understand_each_other
     let mut server = Server::start_alone(&world, &[&disk], &["--wire", &wire, "--allow", "any"]);
     let url = format!("iser://{}/{AUTHORITY}:disk/0", link.server);
     guest.run("rdma-sanwire", &["copy", "siw", &url, &mib], LIMIT);
+    guest.run("no-warnings", &[], LIMIT);
     assert!(server.stop().success(), "{}", server.log());
+}
+
+/// All of it within the guest: the kernel uses the same adapter as the program.
+#[test]
+#[ignore = "boots a Linux guest"]
+fn initiator_and_target_of_linux_go_by_the_same_adapter() {
+    let test = "initiator_and_target_of_linux_go_by_the_same_adapter";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(mut guest) = Guest::boot(&world, test) else { return };
+    let [link, _] = GUEST_LINKS;
+    guest.run("rdma-sanwire", &["serve", "siw", link.guest, DISK_MIB], LIMIT);
+    let portal = format!("{}:3270", link.guest);
+    guest.run("iser-login", &[&portal, DISK], LIMIT);
+    let device = format!("/dev/disk/by-path/ip-{portal}-iscsi-{DISK}-lun-0");
+    guest.run("filesystem", &["ext4", &device], LIMIT);
+    let in_guest = guest.run("sum", &[&device], LIMIT);
+    guest.run("logout", &[&portal, DISK], LIMIT);
+    let said = guest.run("rdma-sanwire", &["end"], LIMIT);
+    assert_eq!(said.lines().last(), in_guest.lines().last(), "what the kernel reads is what is stored");
+
+    guest.run("lio-iser", &[link.guest, LINUX_TARGET, &MIB.to_string()], LIMIT);
+    let url = format!("iser://{}/{LINUX_TARGET}/0", link.guest);
+    guest.run("rdma-sanwire", &["copy", "siw", &url, &MIB.to_string()], LIMIT);
 }

@@ -173,6 +173,7 @@ mod tests {
             target: None,
             portal: None,
             user: None,
+            adapter: None,
             address: "10.0.0.2:1".into(),
             connections: 1,
             volumes: 18,

@@ -114,8 +114,7 @@ impl State {
             }
             Some(Word::Reject(said)) => {
                 self.end(from, None, Closed::Refused);
-                self.sides[to].completions.push(Event::Rejected(padded(said)));
-                self.end(to, None, Closed::Refused);
+                self.end_with(to, [Event::Rejected(padded(said))], Closed::Refused);
             }
             Some(Word::Ready) => {
                 let terms = self.terms(from, Vec::new());
@@ -209,8 +208,12 @@ impl State {
         self.end(1 - by, Some(Ended::ByUs(fault)), Closed::Terminated);
     }
 
-    /// An end has ended. Of what has happened some is not told any more; what was given is kept.
     pub(super) fn end(&mut self, of: usize, terminated: Option<Ended>, closed: Closed) {
+        self.end_with(of, terminated.map(Event::Terminated), closed);
+    }
+
+    /// An end has ended. Of what has happened some is not told any more; what was given is kept.
+    fn end_with(&mut self, of: usize, last: impl IntoIterator<Item = Event>, closed: Closed) {
         let side = &mut self.sides[of];
         if side.phase == Phase::Ended {
             return;
@@ -220,16 +223,26 @@ impl State {
         side.kept.extend(side.queue.drain(..));
         side.kept.extend(side.reads.drain(..).map(Post::Read));
         side.kept_untold.extend(side.completions.lose_some(&mut self.random));
-        terminated.into_iter().for_each(|ended| side.completions.push(Event::Terminated(ended)));
+        last.into_iter().for_each(|event| side.completions.push(event));
         side.completions.push(Event::Closed(closed));
     }
 
     /// An end wants no more.
     pub(super) fn part(&mut self, of: usize) {
-        self.end(of, None, Closed::ByUs);
-        if !self.is_cut && self.sides[1 - of].phase != Phase::Opening {
-            self.end(1 - of, None, Closed::ByPeer);
+        if !self.is_cut && matches!(self.sides[of].words.front(), Some(Word::Reject(_))) {
+            // A refusal has gone out.
+            self.say(of);
         }
+        self.end(of, None, Closed::ByUs);
+        let other = &mut self.sides[1 - of];
+        let is_unheard = other.phase == Phase::Opening && (of == 0 || !other.words.is_empty());
+        if self.is_cut || is_unheard {
+            return;
+        }
+        if other.phase == Phase::Opening {
+            other.trouble = Some("nobody listens there");
+        }
+        self.end(1 - of, None, Closed::ByPeer);
     }
 
     pub(super) fn cut(&mut self, is_noticed_by: [bool; 2]) {

@@ -147,8 +147,11 @@ impl Initiator {
         while let Some(request) = self.waiting.requests.pop_front() {
             let task_tag = request.header.task_tag();
             let wish = self.waiting.wishes.remove(&task_tag).unwrap_or_default();
-            // A frame that comes back at once has no place any more: its command is answered without data.
-            drop(self.open(task_tag, wish));
+            if let Some(frame) = self.open(task_tag, wish) {
+                // It is to go back with all others when the connection is given up.
+                self.carrier.fail("no memory can be opened for it any more");
+                self.waiting.wish(task_tag, Wish { data_in: Some(frame), data_out: None });
+            }
             if self.waiting.takes(&request.header) {
                 return self.waiting.requests.push_front(request);
             }

@@ -158,6 +158,35 @@ fn an_exchange_outlives_the_death_of_its_connection_at_every_step() {
     assert!(last > 20, "{last}");
 }
 
+/// A command that waits for memory has its frame in no window yet.
+#[test]
+fn reads_that_wait_for_memory_bring_their_data_after_the_death_of_their_connection() {
+    for step in 0..150 {
+        let mut alone = config(Some(name()));
+        alone.wishes.connections = 1;
+        let plan = AdapterPlan { windows_max: 1, ..AdapterPlan::plain() };
+        let mut world = World::by_adapters([plan; 2], alone, step as u64);
+        world.host.disk = pattern(80 * BLOCK_BYTES, step);
+        world.order(0, 0, None, 0);
+        world.settle();
+        let ids: Vec<_> = (0..8).map(|number| world.order(0x28, number * 10, None, 10 * BLOCK_BYTES)).collect();
+        world.run(step);
+        world.connections().first().copied().into_iter().for_each(|connection| world.cut(connection));
+        world.settle();
+        let mut found = 0;
+        for event in world.events.drain(..) {
+            if let ClientEvent::Completed { id, data_in: Some(frame), data_in_bytes, .. } = event
+                && let Some(number) = ids.iter().position(|known| *known == id)
+            {
+                let expected = &world.host.disk[number * 10 * BLOCK_BYTES..][..10 * BLOCK_BYTES];
+                assert!(frame[..data_in_bytes] == *expected, "step {step}: {number}");
+                found += 1;
+            }
+        }
+        assert_eq!(found, 8, "step {step}");
+    }
+}
+
 #[test]
 fn an_initiator_whose_memory_cannot_be_read_is_refused_with_the_reason() {
     let plan = AdapterPlan { ird: 0, ..AdapterPlan::plain() };

@@ -229,7 +229,8 @@ impl World {
         let data_in = (data_in > 0).then(|| Frame::from(vec![0; data_in]));
         let order =
             Order { lun: Lun::default(), cdb, is_repeatable: true, data_out: data_out.map(Slice::from), data_in };
-        self.client.order(order, self.now).expect("room")
+        let events = &self.events;
+        self.client.order(order, self.now).unwrap_or_else(|_| panic!("no room: {events:?}"))
     }
 
     /// The data that a command has brought, which must have gone well.

@@ -156,6 +156,10 @@ impl Connection {
             (EVENT_ROUTE_ERROR, Phase::Routing) => {
                 self.miss(format!("no way of RDMA leads to {}: {}", peer.ip(), of_status(notice.status)));
             }
+            // Of iWARP in software, whose connections are those of TCP.
+            (EVENT_UNREACHABLE | EVENT_CONNECT_ERROR, Phase::Connecting) if notice.status == -libc::ECONNREFUSED => {
+                self.take_rejection(&notice);
+            }
             (EVENT_UNREACHABLE | EVENT_CONNECT_ERROR, Phase::Connecting) => {
                 self.miss(format!("{peer} is not reached by RDMA: {}", of_status(notice.status)));
             }

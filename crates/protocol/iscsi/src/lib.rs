@@ -38,8 +38,8 @@ pub use client::{
 pub use datamover::{Carried, Datamover, Lent, MakeDatamover};
 pub use digest::Digests;
 pub use login::{
-    Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, ServerLogin, SessionKind, TargetEntry,
-    TargetId,
+    Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, PortalCarrier, ServerLogin, SessionKind,
+    TargetEntry, TargetId,
 };
 pub use name::{IscsiName, Isid, NameError};
 pub use outbox::Outbox;

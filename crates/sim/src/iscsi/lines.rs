@@ -1,6 +1,6 @@
 //! Connections that adapters carry.
 
-use sanwire_iscsi::{ConnectionId, Portal, ServerLogin};
+use sanwire_iscsi::{ConnectionId, Portal, PortalCarrier, ServerLogin};
 use sanwire_iser::{initiator_by, target_by};
 
 use super::fixed_directory::{SERVER, portal};
@@ -16,7 +16,7 @@ impl World {
         let Some(plans) = self.plan.wire.adapters else { return Ok(()) };
         let seed = self.random.seed();
         let (ours, theirs, cable) = connect(plans, Pace::ByTurns, self.random.u64());
-        let portal = Portal { is_iser: true, ..portal() };
+        let portal = Portal { carrier: PortalCarrier::Adapter, ..portal() };
         let login = ServerLogin::over(target_by(Box::new(theirs)), portal, SERVER, seed, self.now);
         let line = Line { cable, turns_at: self.now, is_closing: false, is_parting: false };
         let login = ServerEnd::Login(Box::new(login));

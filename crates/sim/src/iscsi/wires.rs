@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
-use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, Portal, ServerLogin};
+use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, Portal, PortalCarrier, ServerLogin};
 
 use super::fixed_directory::{SERVER, portal};
 use super::line::Line;
@@ -91,7 +91,7 @@ impl World {
         }
         let seed = self.random.seed();
         let login = if self.plan.wire.is_iser {
-            let portal = Portal { is_iser: true, ..portal() };
+            let portal = Portal { carrier: PortalCarrier::Iwarp, ..portal() };
             ServerLogin::over(sanwire_iser::target(seed), portal, SERVER, seed, self.now)
         } else {
             ServerLogin::new(portal(), SERVER, seed, self.now)

@@ -75,7 +75,7 @@ impl ServerLogin {
     /// Bytes have arrived.
     pub fn handle_input(&mut self, mut bytes: &[u8], directory: &dyn Directory, now: Instant) {
         self.handle_timeout(now);
-        if !self.has_spoken() && !self.portal.is_iser && bytes.starts_with(MPA_REQUEST) {
+        if !self.has_spoken() && !self.portal.carrier.is_rdma() && bytes.starts_with(MPA_REQUEST) {
             let reason =
                 "an iSER initiator has come to a portal of plain iSCSI: let it use iscsi://, or serve iser: there";
             self.end(LoginOutcome::Refused(reason.to_owned()));

@@ -125,7 +125,7 @@ impl Server {
             && session.isid == admitted.isid
             && session.kind == admitted.kind
             && session.portal.group_tag == admitted.portal.group_tag
-            && session.portal.is_iser == admitted.portal.is_iser;
+            && session.portal.carrier == admitted.portal.carrier;
         if !is_same {
             return Err(Refusal::CannotJoin);
         }

@@ -18,7 +18,8 @@ pub const MEMORY_BYTES: usize = 8 << 20;
 pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 pub fn portal(is_iser: bool) -> Portal {
-    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, is_iser }
+    let carrier = if is_iser { PortalCarrier::Iwarp } else { PortalCarrier::Tcp };
+    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, carrier }
 }
 
 pub fn name() -> IscsiName {

@@ -56,6 +56,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Which kind of error it is, of an adapter.
+    pub(crate) fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::Adapter { source, .. } => Some(source.kind()),
+            Error::Unavailable(_) | Error::Listen { .. } => None,
+        }
+    }
+
     /// The error that the last call has left.
     pub(crate) fn last(what: &'static str) -> Error {
         Error::Adapter { what, source: io::Error::last_os_error() }

@@ -222,7 +222,9 @@ impl Manager {
     /// The kernel's.
     pub(crate) fn resolve_route(&self) -> Result<(), Error> {
         // SAFETY: the identifier lives.
-        check("no way leads to the address", unsafe { (ffi::load()?.rdma_resolve_route)(self.id(), RESOLVE_MS) })
+        check("no RDMA adapter leads to the address", unsafe {
+            (ffi::load()?.rdma_resolve_route)(self.id(), RESOLVE_MS)
+        })
     }
 
     /// Asks for a connection.

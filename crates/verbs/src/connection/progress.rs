@@ -207,17 +207,23 @@ impl Connection {
             self.manager.connect(&private_data, depths)
         });
         self.phase = Phase::Connecting;
-        if let Err(error) = requested {
-            self.give_up(error);
+        match requested {
+            // siw connects by TCP before the call returns.
+            Err(error) if error.kind() == Some(io::ErrorKind::ConnectionRefused) => self.find_nobody(),
+            Err(error) => _ = self.give_up(error),
+            Ok(()) => {}
         }
+    }
+
+    fn find_nobody(&mut self) {
+        self.blame(format!("nobody at {} takes connections by RDMA", self.peer));
+        self.finish(Closed::Refused);
     }
 
     fn take_rejection(&mut self, notice: &Notice) {
         let peer = self.peer;
         match notice.status.abs() {
-            REJECTED_NOBODY | libc::ECONNREFUSED => {
-                self.blame(format!("nobody at {peer} takes connections by RDMA"));
-            }
+            REJECTED_NOBODY | libc::ECONNREFUSED => return self.find_nobody(),
             REJECTED_BY_OWNER | libc::ECONNRESET => {
                 self.blame(format!("{peer} refuses the connection by RDMA"));
                 self.events.push_back(Event::Rejected(notice.private_data.clone()));

@@ -22,6 +22,9 @@ pub const MESSAGE_BYTES: usize = 8192;
 /// Messages that may come at once.
 pub const MESSAGES: usize = 32;
 
+/// The name of what is not asked after.
+pub const UNASKED: WorkId = WorkId(u64::MAX);
+
 /// An address of an adapter, with a port; `None` says that there is none.
 pub fn address() -> Option<SocketAddr> {
     let Some(ip) = std::env::var_os("SANWIRE_RDMA_ADDRESS") else {
@@ -77,7 +80,7 @@ impl End {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.0.order(message(bytes), Some(WorkId(0))).map_err(|refused| refused.refusal).unwrap();
+        self.0.order(message(bytes), Some(UNASKED)).map_err(|refused| refused.refusal).unwrap();
     }
 
     /// Nothing happens for a while, and the descriptor says so.

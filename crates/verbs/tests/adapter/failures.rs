@@ -84,8 +84,9 @@ fn an_end_that_is_dropped_is_missed_at_once_and_keeps_nothing() {
 fn where_nobody_listens_is_said_so() {
     let Some(address) = address() else { return };
     let mut nobody = connect(SocketAddr::new(address.ip(), 9), ConnectOptions::default());
-    assert_eq!(end_of(&mut nobody), Closed::Refused);
+    let closed = end_of(&mut nobody);
     let trouble = nobody.0.trouble().unwrap();
+    assert_eq!(closed, Closed::Refused, "{trouble}");
     assert!(trouble.contains("nobody") && trouble.contains(":9 "), "{trouble}");
 }
 

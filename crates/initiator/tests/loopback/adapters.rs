@@ -90,13 +90,17 @@ impl Adapters for Fabric {
     fn connect(&self, to: SocketAddr) -> io::Result<Connection> {
         let mut state = self.lock();
         let seed = state.cables.len() as u64;
-        let (ours, theirs, cable) = connect(state.plans, Pace::AtOnce, seed);
+        let (ours, mut theirs, cable) = connect(state.plans, Pace::AtOnce, seed);
         state.cables.push(cable.clone());
         if let Some(waiting) = state.ports.get(&to) {
             let connection = connection(theirs, &cable, 1)?;
             let accepted = Accepted { connection, local_address: to, peer_address: CLIENT.into() };
             waiting.requests.lock().unwrap().push_back(accepted);
             waiting.bell.ring();
+        } else {
+            // As a host answers at which nobody listens.
+            while theirs.poll_event().is_some() {}
+            let _ = theirs.reject(&[]);
         }
         connection(ours, &cable, 0)
     }

@@ -1,6 +1,5 @@
 //! Protection domains: what belongs to one is reached by its own connections, and by no others.
 
-use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use sanwire_buffer::Region;
@@ -95,7 +94,7 @@ impl Drop for Domain {
     fn drop(&mut self) {
         let Ok(api) = ffi::load() else { return };
         let kept = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for Kept { registered, .. } in kept.iter().filter(|kept| kept.registered != ptr::null_mut()) {
+        for Kept { registered, .. } in kept.iter().filter(|kept| !kept.registered.is_null()) {
             // SAFETY: no connection of this domain is left that could use it.
             unsafe { (api.ibv_dereg_mr)(*registered) };
         }

@@ -124,7 +124,6 @@ impl Endpoint {
         self.reads.post(id, frame, part, source, (&self.domain, &mut self.queue))
     }
 
-    #[expect(clippy::result_large_err, reason = "the memory itself comes back")]
     pub(crate) fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>> {
         if self.windows.len() >= self.registrations_max {
             return Err(Refused { refusal: Refusal::Full, given: registration });

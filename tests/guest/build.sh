@@ -18,7 +18,7 @@ readonly DEFAULT_MIRROR=http://deb.debian.org/debian
 readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 readonly PACKAGES=(
     systemd-sysv dbus busybox-static iproute2 iputils-ping kmod procps udev ethtool tcpdump strace
-    open-iscsi multipath-tools rdma-core ibverbs-utils rdmacm-utils nbd-client aoetools fuse3
+    open-iscsi multipath-tools rdma-core libibverbs1 librdmacm1 ibverbs-providers ibverbs-utils rdmacm-utils nbd-client aoetools fuse3
     sg3-utils ddpt lsscsi mt-st mtx fio
     xfsprogs btrfs-progs e2fsprogs dosfstools
 )

@@ -369,8 +369,8 @@ fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {
         return Err(misuse(format!("{} wires are too many: use at most {}", wires.len(), u8::MAX)));
     }
     for (index, wire) in wires.iter().enumerate() {
-        let is_same_portal =
-            |other: &&Wire| wire.portal().is_some() && other.portal().map(|it| it.0) == wire.portal().map(|it| it.0);
+        let place = |wire: &Wire| wire.portal().map(|(address, _)| (address, wire.is_by_adapter()));
+        let is_same_portal = |other: &&Wire| wire.portal().is_some() && place(other) == place(wire);
         // iSCSI and iSER are told apart at one portal by how connections begin.
         let may_share = |other: &&Wire| {
             other.portal() == wire.portal()

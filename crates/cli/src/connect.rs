@@ -21,8 +21,8 @@ use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs};
 use crate::config::{read_password, state_directory};
 use crate::failure::misuse;
-use crate::keys;
 use crate::known_servers::KnownServers;
+use crate::{keys, rdma};
 
 pub(crate) use self::protocol_options::check_protocol;
 
@@ -122,6 +122,11 @@ impl Connection {
         self.0.borrow().movement()
     }
 
+    /// The RDMA adapter by which iSER goes.
+    pub(crate) fn adapter(&self) -> Option<String> {
+        self.0.borrow().adapter()
+    }
+
     /// How packets come to this host, on raw Ethernet, in words for people.
     pub(crate) fn receive_path(&self) -> Option<String> {
         self.0.borrow().receive_path().map(|path| path.to_string())
@@ -162,9 +167,12 @@ fn connect(url: &Url, options: &ClientOptions) -> Result<Client, ConnectError> {
     loop {
         let left = options.connect_patience.saturating_sub(start.elapsed());
         match Client::connect(url, &ClientOptions { connect_patience: left, ..options.clone() }) {
-            Err(error @ (ConnectError::Resolve { .. } | ConnectError::Open { .. } | ConnectError::NoEthernet))
-                if waits && left > TRY_INTERVAL =>
-            {
+            Err(
+                error @ (ConnectError::Resolve { .. }
+                | ConnectError::Open { .. }
+                | ConnectError::NoEthernet
+                | ConnectError::NoRdma { .. }),
+            ) if waits && left > TRY_INTERVAL => {
                 if !is_told {
                     tracing::warn!("{error}; it is tried again");
                     is_told = true;
@@ -240,6 +248,7 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
     options.reconnect_patience = patience(args);
     options.links = args.links.0.clone();
     options.name_servers.clone_from(&args.name_server);
+    options.rdma = rdma::adapters();
     Ok(options)
 }
 
@@ -264,6 +273,7 @@ fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()>
         connections: args.connections,
     };
     options.command_patience = Some(args.command_timeout);
+    options.iser_path = args.iser_path;
     Ok(())
 }
 

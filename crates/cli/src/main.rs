@@ -16,6 +16,7 @@ mod log;
 mod output;
 mod paging;
 mod parking;
+mod rdma;
 mod service;
 mod signals;
 mod stores;

@@ -45,6 +45,9 @@ fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Er
     for (name, file) in [("--password-file", &access.password_file), ("--key-file", &access.key_file)] {
         arguments.extend(file.iter().flat_map(|file| [OsString::from(name), file.clone().into_os_string()]));
     }
+    if let Some(path) = access.iser_path {
+        arguments.extend([OsString::from("--iser-path"), path.to_string().into()]);
+    }
     let usual = Usual::try_parse_from(arguments)?;
     let mut options = connect::options(&usual.client, server)?;
     options.server_key = access.server_key.or(options.server_key);

@@ -84,6 +84,7 @@ fn an_option_of_another_protocol_is_exit_code_2() {
         (&["--target-user", "us", "--target-password-file", "/none"], "iSCSI", &[iscsi]),
         (&["--digests"], "iSCSI", &[iscsi]),
         (&["--connections", "2"], "iSCSI", &[iscsi]),
+        (&["--iser-path", "rdma"], "iSER", &[]),
         (&["--recovery-level", "2"], "iSCSI", &[iscsi]),
         (&["--command-timeout", "5"], "iSCSI", &[iscsi]),
         (&["--security", "aes-256-gcm"], "HyperSCSI, HDSP and VISA", &[hyperscsi, hdsp, visa]),
@@ -194,6 +195,28 @@ fn a_key_that_is_shown_is_not_made() {
     let file = scratch("key-show").join("typed-wrongly/server.key");
     refused(&["key", "show", file.to_str().expect("UTF-8")], 2, "there is no key file");
     assert!(!file.exists() && !file.parent().is_some_and(Path::exists));
+}
+
+/// What is written is right wherever it is read: only a start, and who looks for what it would miss, ask for adapters.
+#[test]
+fn without_rdma_adapters_server_and_client_say_what_is_missing() {
+    if fs::read_dir("/sys/class/infiniband").is_ok_and(|mut adapters| adapters.next().is_some()) {
+        eprintln!("skipped: this host has RDMA adapters");
+        return;
+    }
+    let directory = scratch("no-rdma");
+    let [key, state] = ["client.key", "state"].map(|name| directory.join(name).display().to_string());
+    let disk = "iser://127.0.0.1:1/iqn.2026-11.org.sanwire:a/0";
+    let missing = "there is no RDMA here: ";
+    for command in [&["info", disk][..], &["ls", disk], &["cp", disk, "/dev/null"], &["discover", "iser://127.0.0.1:1"]]
+    {
+        refused(&[command, &["--iser-path", "rdma", "--key-file", &key]].concat(), 1, missing);
+    }
+    let serve = ["serve", "--wire", "iser:127.0.0.1,path=rdma", "--volume", "a=ram:1M"];
+    let files = ["--state-dir", &state, "--key-file", &key];
+    let told = format!("wire iser:127.0.0.1:3260,path=rdma: {missing}");
+    refused(&[&serve[..], &files].concat(), 1, &told);
+    refused(&[&serve[..], &files, &["--check"]].concat(), 1, &told["wire ".len()..]);
 }
 
 /// An example that the document names, as a module.

@@ -139,6 +139,12 @@ impl Client {
         self.driver.movement()
     }
 
+    /// The RDMA adapter by which iSER goes, for people; `None` where none carries it.
+    #[must_use]
+    pub fn adapter(&self) -> Option<String> {
+        self.driver.adapter()
+    }
+
     /// How packets come to this host, on raw Ethernet; `None` over other wires.
     #[must_use]
     pub fn receive_path(&self) -> Option<ReceivePath> {

@@ -35,6 +35,12 @@ pub enum ConnectError {
         /// What to do.
         hint: &'static str,
     },
+    /// There is no RDMA adapter, and iSER is to go by one.
+    #[error("{source}; without an adapter iSER goes by TCP: leave --iser-path out")]
+    NoRdma {
+        /// What is missing.
+        source: io::Error,
+    },
     /// There is no Ethernet on which anybody could be.
     #[error("no Ethernet interface is up: set one up (`ip link set IF up`), or use IP")]
     NoEthernet,

@@ -26,7 +26,7 @@ pub use client::Client;
 pub use driver::OptionChanges;
 pub use endpoint::ConnectError;
 pub use looker::{ConnectionLook, Looker};
-pub use options::{ClientOptions, IscsiOptions, Links};
+pub use options::{ClientOptions, IscsiOptions, IserPath, Links, ParseIserPathError};
 pub use pauser::Pauser;
 pub use queue::{
     AllocatedRun, Completer, Notify, Op, OpClass, OpCounts, OpDurations, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX,

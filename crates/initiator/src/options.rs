@@ -1,11 +1,14 @@
 //! What a client brings to every connection.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::Protection;
+use sanwire_rdma::Rdma;
 use sanwire_scsi::IscsiName;
 
 use crate::claims::Claims;
@@ -77,6 +80,8 @@ pub struct ClientOptions {
     pub visa: VisaWishes,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
+    /// By what iSER goes where it is to go by an RDMA adapter.
+    pub rdma: Rdma,
     /// What keeps other programs of this client on this host away from volumes that one of them has for itself; `None`: nothing does.
     pub claims: Option<Arc<Claims>>,
 }
@@ -94,6 +99,43 @@ pub struct IscsiOptions {
     pub wishes: DesiredParameters,
     /// How long a command may stand still at the target before it is aborted and fails; `None`: it never is.
     pub command_patience: Option<Duration>,
+    /// By what iSER goes.
+    pub iser_path: IserPath,
+}
+
+/// By what iSER goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IserPath {
+    /// TCP, by iWARP in software.
+    #[default]
+    Tcp,
+    /// An RDMA adapter of this host.
+    Rdma,
+}
+
+impl IserPath {
+    /// As they are written.
+    const WORDS: [(&'static str, IserPath); 2] = [("tcp", IserPath::Tcp), ("rdma", IserPath::Rdma)];
+}
+
+impl fmt::Display for IserPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(IserPath::WORDS.iter().find(|(_, path)| path == self).map_or("tcp", |(word, _)| word))
+    }
+}
+
+/// A text that is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is no path of iSER: use tcp, or rdma for an RDMA adapter")]
+pub struct ParseIserPathError(String);
+
+impl FromStr for IserPath {
+    type Err = ParseIserPathError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIserPathError> {
+        let found = IserPath::WORDS.iter().find(|(word, _)| *word == text);
+        found.map(|(_, path)| *path).ok_or_else(|| ParseIserPathError(text.to_owned()))
+    }
 }
 
 impl ClientOptions {
@@ -127,7 +169,9 @@ impl ClientOptions {
                 target: None,
                 wishes: DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 },
                 command_patience: Some(Duration::from_secs(60)),
+                iser_path: IserPath::default(),
             },
+            rdma: Rdma::default(),
         })
     }
 }

@@ -51,7 +51,10 @@ impl RemoteError {
             ConnectError::Handshake { failure, .. } => {
                 !matches!(failure, Failure::Refused(_) | Failure::OtherServer { .. } | Failure::Protocol(_))
             }
-            ConnectError::Resolve { .. } | ConnectError::Open { .. } | ConnectError::NoVolume { .. } => true,
+            ConnectError::Resolve { .. }
+            | ConnectError::Open { .. }
+            | ConnectError::NoRdma { .. }
+            | ConnectError::NoVolume { .. } => true,
             _ => false,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sanwire_core::{Lun, Protection};
 use sanwire_io::file::EngineKind;
+use sanwire_rdma::Rdma;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -101,6 +102,8 @@ pub struct ServerConfig {
     pub audit_log: Option<PathBuf>,
     /// Whether the metrics tell of each client and its links.
     pub metrics_of_clients: bool,
+    /// By what it listens where connections are to come by an RDMA adapter.
+    pub rdma: Rdma,
     /// Which copies from its volumes straight to other servers are made.
     pub direct_copies: DirectCopies,
 }

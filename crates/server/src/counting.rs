@@ -11,6 +11,7 @@ use sanwire_engine::{NexusCount, UnderWay, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::channel::PortalPath;
 use crate::client_counts::ClientLink;
 use crate::command::CommandRef;
 use crate::front::{LoginStatus, TallyFamily};
@@ -140,7 +141,7 @@ pub(crate) struct Counted {
     /// The wires of packets.
     pub(crate) wires: Vec<WireCount>,
     /// Those of connections, by the addresses of this host at which these came in.
-    pub(crate) portals: Vec<(SocketAddr, PortalCount)>,
+    pub(crate) portals: Vec<((SocketAddr, PortalPath), PortalCount)>,
 }
 
 /// What was counted of a wire of packets, at the ports of a shard.

@@ -8,6 +8,7 @@
 mod allow;
 mod announce;
 mod budget;
+mod channel;
 mod client_counts;
 mod command;
 mod config;

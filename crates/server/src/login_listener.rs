@@ -7,14 +7,13 @@ mod places;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sanwire_core::{Alarm, Deadlines, Instant};
-use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, descriptors};
 
 pub(crate) use self::accounts::{LoginAccounts, LoginResults};
@@ -22,7 +21,8 @@ pub(crate) use self::login::turn_away;
 use self::login::{Login, Service};
 pub(crate) use self::parts::{Arrival, FrontDeskParts, Portal};
 use self::places::Places;
-use crate::front::{LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
+use crate::channel::{Channel, Incoming};
+use crate::front::{Caller, LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::{AdmittedConnection, ShardMessage};
 use crate::random;
@@ -35,9 +35,6 @@ const ACCEPTS_MAX: usize = 16;
 
 /// How long no connection is taken after the system was short of something.
 const BREATHER: Duration = Duration::from_millis(100);
-
-/// Bytes that one login receives at a time.
-const INPUT_BYTES: usize = 16 << 10;
 
 /// Why a login was given up that nobody refused.
 const PUSHED_OUT: &str = "too many logins at once, and the most of them from there: a newer one has its place";
@@ -136,13 +133,15 @@ impl LoginListener {
 
     fn accept(&mut self, portal: usize, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(Portal { listener, group_tag, logins }) = self.parts.portals.get(portal) else { return };
+            let Some(Portal { listener, group_tag, logins }) = self.parts.portals.get_mut(portal) else { return };
             match listener.accept() {
-                Ok(Some((stream, peer))) => {
+                Ok(Some(Incoming { channel, peer, queue_pair })) => {
                     let (group_tag, logins) = (*group_tag, Arc::clone(logins));
                     self.has_warned = false;
-                    let begun = (stream.local_address())
-                        .and_then(|portal| self.begin(stream, (portal, group_tag), peer, &*logins, now));
+                    let begun = channel.portal().and_then(|(address, _)| {
+                        let caller = Caller { portal: (address, group_tag), peer, queue_pair };
+                        self.begin(channel, caller, &*logins, now)
+                    });
                     if let Err(error) = begun {
                         let reason = format!("the connection is turned away: {error}");
                         self.note(peer.ip().to_canonical(), Service::of(&*logins), &reason, now);
@@ -168,36 +167,39 @@ impl LoginListener {
         }
     }
 
-    /// Begins with a connection that came in at a portal: its address here, and the tag of its group.
+    /// Begins with a connection that came in.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn begin(
         &mut self,
-        stream: Stream,
-        portal: (SocketAddr, u16),
-        peer: SocketAddr,
+        channel: Channel,
+        caller: Caller,
         logins: &dyn LoginService,
         now: Instant,
     ) -> io::Result<()> {
-        let address = peer.ip().to_canonical();
-        let seed = random::bytes()?;
+        let address = caller.peer.ip().to_canonical();
+        let is_local = address.is_loopback() || address == caller.portal.0.ip().to_canonical();
+        let (seed, by_adapter) = (random::bytes()?, caller.queue_pair.is_some());
         let key = self.next_key;
-        self.poller.add_stream(&stream, key, Interest::READABLE)?;
+        self.poller.add_stream(&channel, key, Interest::READABLE)?;
         self.next_key += 1;
-        let machine = logins.begin(portal, peer, seed, now);
-        let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
+        let machine = logins.begin(caller, seed, now);
+        let is_beyond = descriptors::number(channel.as_fd()) >= self.parts.budget.descriptors_max;
         let (service, watched) = (Service::of(logins), Interest::READABLE);
         let alarm = Alarm::default();
-        let login = Login { stream, machine, alarm, service, peer: address, watched, is_beyond, is_over: false };
+        let login = Login { channel, machine, alarm, service, peer: address, watched, is_beyond, is_over: false };
         self.logins.insert(key, login);
         self.note_deadline(key);
-        let is_local = address.is_loopback() || address == portal.0.ip().to_canonical();
         let is_stranger = !logins.may_permit(address, is_local);
         if let Some(victim) = self.places.take(key, address, is_stranger)
             && let Some(login) = self.remove(victim)
         {
             self.note(login.peer, login.service, PUSHED_OUT, now);
+        }
+        if by_adapter {
+            // It has the request for the connection, of which its descriptor says nothing.
+            self.attend(key, true, now);
         }
         Ok(())
     }
@@ -232,28 +234,19 @@ impl LoginListener {
     /// Goes on with a login that has input, or room for output.
     fn attend(&mut self, key: u64, is_readable: bool, now: Instant) {
         let Some(login) = self.logins.get_mut(&key) else { return };
-        let mut is_lost = false;
-        if is_readable {
-            let mut input = [0; INPUT_BYTES];
-            match login.stream.receive([&mut [], &mut input]) {
-                // What a refused initiator still says is not heard.
-                Ok(Received::Bytes(count)) if !login.is_over => {
-                    login.machine.handle_input(&input[..count], now);
-                    if login.machine.has_spoken() {
-                        self.places.has_spoken(key);
-                    }
-                }
-                Ok(Received::Bytes(_) | Received::Nothing) => {}
-                Ok(Received::End) | Err(_) => is_lost = true,
-            }
+        if is_readable && !login.receive(now) {
+            return self.lose(key);
         }
-        if is_lost {
-            if !login.is_over {
-                self.parts.accounts.note_result(login.service.results, |results| results.lost += 1);
-            }
-            self.remove(key);
-        } else {
-            self.advance(key, now);
+        if login.machine.has_spoken() {
+            self.places.has_spoken(key);
+        }
+        self.advance(key, now);
+    }
+
+    /// A connection has ended before its login.
+    fn lose(&mut self, key: u64) {
+        if let Some(login) = self.remove(key).filter(|login| !login.is_over) {
+            self.parts.accounts.note_result(login.service.results, |results| results.lost += 1);
         }
     }
 
@@ -262,11 +255,8 @@ impl LoginListener {
         let Some(login) = self.logins.get_mut(&key) else { return };
         let outcome = login.machine.poll_outcome();
         if login.transmit().is_err() {
-            if outcome.is_none() && !login.is_over {
-                self.parts.accounts.note_result(login.service.results, |results| results.lost += 1);
-            }
-            self.remove(key);
-            return;
+            login.is_over |= outcome.is_some();
+            return self.lose(key);
         }
         match outcome {
             Some(LoginOutcome::Passed(newcomer)) => return self.hand_over(key, newcomer, now),
@@ -282,15 +272,16 @@ impl LoginListener {
                 }
                 login.is_over = true;
             }
+            Some(LoginOutcome::Lost) => return self.lose(key),
             None => {}
         }
         let Some(login) = self.logins.get_mut(&key) else { return };
-        if login.is_over && !login.stream.wants_write() {
+        if login.is_over && login.is_all_sent() {
             self.remove(key);
             return;
         }
-        let wanted = Interest { readable: true, writable: login.stream.wants_write() };
-        if wanted != login.watched && self.poller.change_stream(&login.stream, key, wanted).is_ok() {
+        let wanted = Interest { readable: true, writable: login.channel.wants_write() };
+        if wanted != login.watched && self.poller.change_stream(&login.channel, key, wanted).is_ok() {
             login.watched = wanted;
         }
     }
@@ -301,7 +292,7 @@ impl LoginListener {
             Ok(place) => place,
             Err(why) => {
                 let initiator = newcomer.port.initiator;
-                turn_away(login.stream, newcomer.login);
+                turn_away(login.channel, newcomer.login);
                 let reason = format!("{initiator} is turned away: {why}");
                 return self.note(login.peer, login.service, &reason, now);
             }
@@ -311,7 +302,7 @@ impl LoginListener {
         if let Some((shard, nexus)) = loser {
             self.parts.shards[shard].send(ShardMessage::Drop(NexusSelection::One(nexus)));
         }
-        let arrival = Arrival { stream: login.stream, newcomer, admission, seat };
+        let arrival = Arrival { channel: login.channel, newcomer, admission, seat };
         // One that belongs in a shard, whoever else is there, takes nothing over from a session of another shard.
         let is_at_home = arrival.newcomer.shard.is_some();
         let newcomer = AdmittedConnection::new(self.parts.shards[shard].clone(), Box::new(arrival));
@@ -325,7 +316,7 @@ impl LoginListener {
 
     /// Where a login goes on, or why it cannot.
     fn place_for(&mut self, login: &Login, newcomer: &Newcomer) -> Result<Place, String> {
-        self.poller.remove_stream(&login.stream).map_err(|error| error.to_string())?;
+        self.poller.remove_stream(&login.channel).map_err(|error| error.to_string())?;
         if login.is_beyond {
             return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
         }

@@ -171,7 +171,7 @@ impl Server {
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         check_audit_log(&config)?;
         let mut wires = config.wires.clone();
-        let listeners = listeners(&mut wires)?;
+        let listeners = listeners(&mut wires, &config.rdma)?;
         let exports = targets(&config, &wires, (&units, &levels))?;
         let mailboxes: Arc<[Mailbox]> = places.iter().map(|place| place.mailbox.clone()).collect();
         let (inbox, letters) = ManagementQueue::new();

@@ -47,6 +47,9 @@ pub struct SessionStatus {
     /// The CHAP user that its iSCSI initiator has shown to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The RDMA adapter of the server that carries it, where iSER goes by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// From where it came last.
     pub address: String,
     /// Its TCP connections, or the links of its HyperSCSI connection; none when it is expected to come again.
@@ -137,6 +140,7 @@ pub(crate) fn rows(
             target: host.target.clone(),
             portal: login.as_ref().map(|login| login.portal.clone()),
             user: login.as_ref().and_then(|login| login.user.clone()),
+            adapter: login.as_ref().and_then(|login| login.adapter.clone()),
             address: host.address.clone().unwrap_or_default(),
             connections: session.connections,
             volumes: used.len(),

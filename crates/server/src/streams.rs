@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::{Instant, NexusId};
-use sanwire_io::tcp::{Received, Stream};
+use sanwire_io::tcp::Received;
 use sanwire_io::{Interest, Poller};
 
 use self::connection::Connection;
 use self::counts::Closed;
 pub(crate) use self::counts::{ByteCount, PortalCount};
-use crate::front::{StreamEnds, StreamId};
+use crate::channel::Channel;
+use crate::front::{Carried, StreamEnds, StreamId};
 use crate::registry::Seat;
 
 /// Streams that are tried without asking the kernel first which are ready.
@@ -102,27 +103,28 @@ impl Streams {
     /// Takes a stream of a nexus in and gives it a number; gives it back when there is no room.
     pub(crate) fn add(
         &mut self,
-        stream: Stream,
+        channel: Channel,
         (front, nexus): (u8, NexusId),
         seat: Arc<Seat>,
         poller: &mut Poller,
         now: Instant,
-    ) -> Result<StreamId, (Box<Stream>, io::Error)> {
+    ) -> Result<StreamId, (Box<Channel>, io::Error)> {
         let slot = match self.free.last() {
             Some(slot) => *slot,
             None => self.slots.len() as u32,
         };
         let round = self.slots.get(slot as usize).map_or(0, |(round, _)| *round);
         let id = StreamId(u64::from(round) << 32 | u64::from(slot));
-        if let Err(error) = poller.add_stream(&stream, id.0, Interest::READABLE) {
-            return Err((Box::new(stream), error));
+        if let Err(error) = poller.add_stream(&channel, id.0, Interest::READABLE) {
+            return Err((Box::new(channel), error));
         }
         let connection = Connection {
             id,
             front,
             nexus,
-            portal: stream.local_address().ok(),
-            stream,
+            portal: channel.portal().ok(),
+            channel,
+            carried: Carried::default(),
             watched: Interest::READABLE,
             last_input_at: now,
             unsent_bytes: 0,
@@ -253,11 +255,16 @@ impl Streams {
         let mut received = 0;
         let Some(connection) = self.get(id) else { return 0 };
         let Some(end) = ends.end(connection.front) else { return 0 };
+        let Channel::Stream(stream) = &mut connection.channel else {
+            let received = connection.ask_adapter(end, now);
+            self.close_if_over(id, ends, now);
+            return received;
+        };
         for _ in 0..RECEIVES_MAX {
             let spaces = end.spaces(id);
             let room = spaces[0].len() + spaces[1].len();
             connection.is_stalled = room == 0;
-            match connection.stream.receive(spaces) {
+            match stream.receive(spaces) {
                 Ok(Received::Bytes(count)) => {
                     connection.last_input_at = now;
                     end.filled(id, count, now);
@@ -297,17 +304,22 @@ impl Streams {
     /// Sends what there is for one connection, until it takes no more.
     fn send(&mut self, id: StreamId, ends: &mut impl StreamEnds, poller: &mut Poller, now: Instant) {
         let Some(connection) = self.get(id) else { return };
-        let result = ends.end(connection.front).map_or(Ok(()), |end| connection.fill(end));
-        let is_over = connection.is_closing && !connection.stream.wants_write();
+        let result = ends.end(connection.front).map_or(Ok(()), |end| connection.fill(end, now));
+        let writable = connection.channel.wants_write();
+        connection.watch(Interest { writable, ..connection.watched }, poller);
         if let Err(error) = result {
             tracing::debug!("a connection is lost: {error}");
             self.lose(id, ends, now);
-        } else if is_over {
+        } else {
+            self.close_if_over(id, ends, now);
+        }
+    }
+
+    /// Closes a connection that was to be closed when all is sent, if it is.
+    fn close_if_over(&mut self, id: StreamId, ends: &mut impl StreamEnds, now: Instant) {
+        if self.get(id).is_some_and(|connection| connection.is_closing && connection.is_all_sent()) {
             // No session has it any more, so that none loses it: the protocol forgets what was still to be sent.
             self.lose(id, ends, now);
-        } else {
-            let writable = connection.stream.wants_write();
-            connection.watch(Interest { writable, ..connection.watched }, poller);
         }
     }
 
@@ -320,7 +332,9 @@ impl Streams {
     pub(crate) fn close(&mut self, id: StreamId, ends: &mut impl StreamEnds, poller: &mut Poller, now: Instant) {
         if let Some(connection) = self.get(id) {
             connection.is_closing = true;
-            connection.watch(Interest { readable: false, ..connection.watched }, poller);
+            // An adapter says by it, too, what is sent.
+            let readable = connection.channel.stream().is_none();
+            connection.watch(Interest { readable, ..connection.watched }, poller);
             self.hot.retain(|hot| *hot != id);
             self.send(id, ends, poller, now);
             self.await_close(id, CLOSE_LOOKS_MAX, now);
@@ -328,7 +342,7 @@ impl Streams {
     }
 
     fn await_close(&mut self, id: StreamId, looks_left: u32, now: Instant) {
-        if let Some(sent_bytes) = self.get(id).map(|connection| connection.stream.sent_bytes()) {
+        if let Some(sent_bytes) = self.get(id).map(|connection| connection.bytes().sent) {
             self.closing.push_back(Closing { id, look_at: now + CLOSE_LOOK_EVERY, looks_left, sent_bytes });
         }
     }
@@ -347,7 +361,7 @@ impl Streams {
             // The kernel may have room of which it has not told.
             self.send(id, ends, poller, now);
             let Some(connection) = self.get(id) else { continue };
-            if connection.stream.sent_bytes() > sent_bytes && looks_left > 1 {
+            if connection.bytes().sent > sent_bytes && looks_left > 1 {
                 self.await_close(id, looks_left - 1, now);
             } else {
                 self.lose(id, ends, now);
@@ -362,6 +376,7 @@ impl Streams {
     pub(crate) fn leave_unread(&mut self, id: StreamId) {
         let payload = Some(vec![0; 64 << 20].into());
         let packet = sanwire_buffer::Packet::new(sanwire_buffer::Head::new(), payload);
-        assert!(self.get(id).is_some_and(|connection| connection.stream.queue(packet).is_ok()));
+        let stream = self.get(id).and_then(|connection| connection.channel.stream());
+        assert!(stream.is_some_and(|stream| stream.queue(packet).is_ok()));
     }
 }

@@ -1,14 +1,13 @@
-//! Where a server listens, as people write it: `WORD:IF`, `WORD:ADDR[:PORT]` or `WORD:ADDR[:PORT][,TAG]`. Which words there are
-//! stands in the table of the front ends.
+//! Where a server listens, as people write it: `WORD:IF`, `WORD:ADDR[:PORT]` or `WORD:ADDR[:PORT][,TAG][,path=PATH]`. Which words there
+//! are stands in the table of the front ends.
+
+mod parsing;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::str::FromStr;
+use std::net::{Ipv4Addr, SocketAddr};
 
+use crate::channel::PortalPath;
 use crate::front::{PROTOCOLS, WIRE_DEFAULT, WIRES};
-
-/// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
-const INTERFACE_NAME_MAX_BYTES: usize = 15;
 
 /// The portal group of a portal for which none is said.
 const GROUP_TAG_DEFAULT: u16 = 1;
@@ -57,7 +56,7 @@ pub(crate) enum Carrier {
     /// Connections over TCP, in portal groups.
     Streams {
         port: u16,
-        /// RDMA goes over them: iSER.
+        /// They are RDMA, which goes over TCP or by an adapter: iSER.
         is_rdma: bool,
     },
 }
@@ -100,7 +99,7 @@ enum Place {
     Interface(String, ReceiveChoice),
     Address(SocketAddr),
     /// A network portal, and the tag of its group (RFC 7143 4.3.1): portals through which one session may have connections.
-    Portal(SocketAddr, u16),
+    Portal(SocketAddr, u16, PortalPath),
 }
 
 impl Wire {
@@ -108,7 +107,7 @@ impl Wire {
     #[must_use]
     pub fn portal(&self) -> Option<(SocketAddr, u16)> {
         match self.place {
-            Place::Portal(address, group_tag) => Some((address, group_tag)),
+            Place::Portal(address, group_tag, _) => Some((address, group_tag)),
             Place::Interface(..) | Place::Address(_) => None,
         }
     }
@@ -117,7 +116,7 @@ impl Wire {
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         match self.place {
-            Place::Address(address) | Place::Portal(address, _) => Some(address),
+            Place::Address(address) | Place::Portal(address, ..) => Some(address),
             Place::Interface(..) => None,
         }
     }
@@ -136,7 +135,7 @@ impl Wire {
     pub fn at(self, address: SocketAddr) -> Wire {
         let place = match self.place {
             Place::Address(_) => Place::Address(address),
-            Place::Portal(_, group_tag) => Place::Portal(address, group_tag),
+            Place::Portal(_, group_tag, path) => Place::Portal(address, group_tag, path),
             place @ Place::Interface(..) => place,
         };
         Wire { place, ..self }
@@ -208,6 +207,20 @@ impl Wire {
         self.kind.is_rdma()
     }
 
+    /// By what its connections come, if it takes any.
+    pub(crate) fn portal_path(&self) -> PortalPath {
+        match self.place {
+            Place::Portal(_, _, path) => path,
+            Place::Address(_) | Place::Interface(..) => PortalPath::Tcp,
+        }
+    }
+
+    /// Whether its connections come by an RDMA adapter of this host.
+    #[must_use]
+    pub fn is_by_adapter(&self) -> bool {
+        self.portal_path() == PortalPath::Rdma
+    }
+
     /// Whether it has iSCSI targets, in portal groups.
     #[must_use]
     pub fn has_targets(&self) -> bool {
@@ -218,7 +231,7 @@ impl Wire {
     #[must_use]
     pub fn also(&self) -> Option<Wire> {
         let kind = WIRES.iter().find(|kind| Some(kind.word) == self.kind.also)?;
-        Some(Wire { kind, place: Place::Portal(self.address()?, GROUP_TAG_DEFAULT) })
+        Some(Wire { kind, place: Place::Portal(self.address()?, GROUP_TAG_DEFAULT, PortalPath::Tcp) })
     }
 
     /// Whether IP may take its packets apart.
@@ -282,6 +295,14 @@ pub enum WireError {
     /// Not an address.
     #[error("'{0}' is no address to listen on: use an IPv4 address, or IPv6 in brackets, and perhaps :PORT")]
     Address(String),
+    /// Not by what connections are to come.
+    #[error(
+        "'{0}' says nothing of a portal: use path=tcp or path=rdma (by an RDMA adapter), as in iser:192.0.2.1,path=rdma"
+    )]
+    PortalPath(String),
+    /// RDMA for what is no RDMA.
+    #[error("{0}: connections go over TCP alone; path=rdma is for iser:")]
+    NoRdma(&'static str),
     /// Not the tag of a portal group.
     #[error("'{0}' is no tag of a portal group: use a number from 1 to 65535 behind the address, as in 192.0.2.1,2")]
     GroupTag(String),
@@ -300,63 +321,6 @@ fn known() -> String {
     format!("{} or {last}", others.join(", "))
 }
 
-impl FromStr for Wire {
-    type Err = WireError;
-
-    fn from_str(text: &str) -> Result<Self, WireError> {
-        let found = text.split_once(':').and_then(|(word, rest)| {
-            let kind = WIRES.iter().find(|kind| kind.word == word)?;
-            Some((kind, rest))
-        });
-        let (kind, rest) = found.ok_or_else(|| WireError::Unknown(text.into()))?;
-        let place = match kind.carrier {
-            Carrier::Ethernet { .. } => parse_interface(rest)?,
-            Carrier::Datagrams { port, .. } => Place::Address(parse_address(rest, port)?),
-            Carrier::Streams { port, .. } => parse_portal(rest, port)?,
-        };
-        Ok(Wire { kind, place })
-    }
-}
-
-/// `eth0` or `eth0,path=xdp`.
-fn parse_interface(text: &str) -> Result<Place, WireError> {
-    let (name, path) = text.split_once(',').map_or((text, None), |(name, path)| (name, Some(path)));
-    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
-    if !(1..=INTERFACE_NAME_MAX_BYTES).contains(&name.len()) || !name.bytes().all(is_allowed) {
-        return Err(WireError::Interface(name.into()));
-    }
-    let choice = match path {
-        None => ReceiveChoice::Automatic,
-        Some(path) => {
-            let word = path.strip_prefix("path=");
-            let found = ReceiveChoice::WORDS.iter().find(|(known, _)| word == Some(*known));
-            found.ok_or_else(|| WireError::Path(path.into()))?.1
-        }
-    };
-    Ok(Place::Interface(name.into(), choice))
-}
-
-fn parse_portal(text: &str, port: u16) -> Result<Place, WireError> {
-    let (address, tag) = text.split_once(',').map_or((text, None), |(address, tag)| (address, Some(tag)));
-    let address = parse_address(address, port)?;
-    let group_tag = match tag {
-        None => GROUP_TAG_DEFAULT,
-        Some(tag) => tag.parse().ok().filter(|tag| *tag != 0).ok_or_else(|| WireError::GroupTag(tag.into()))?,
-    };
-    Ok(Place::Portal(address, group_tag))
-}
-
-/// `1.2.3.4`, `1.2.3.4:5`, `[::1]` or `[::1]:5`.
-fn parse_address(text: &str, port: u16) -> Result<SocketAddr, WireError> {
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let alone = match bracketed {
-        Some(inside) => inside.parse().ok().map(IpAddr::V6),
-        None => text.parse().ok().map(IpAddr::V4),
-    };
-    let address = alone.map(|ip| SocketAddr::new(ip, port)).or_else(|| text.parse().ok());
-    address.filter(|address| address.port() != 0).ok_or_else(|| WireError::Address(text.into()))
-}
-
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.kind.word;
@@ -367,8 +331,14 @@ impl fmt::Display for Wire {
                     ReceiveChoice::WORDS.iter().find(|(_, known)| known == choice).map_or("auto", |(word, _)| word);
                 write!(f, "{word}:{interface},path={path}")
             }
-            Place::Address(address) | Place::Portal(address, GROUP_TAG_DEFAULT) => write!(f, "{word}:{address}"),
-            Place::Portal(address, group_tag) => write!(f, "{word}:{address},{group_tag}"),
+            Place::Address(address) => write!(f, "{word}:{address}"),
+            Place::Portal(address, group_tag, path) => {
+                write!(f, "{word}:{address}")?;
+                if *group_tag != GROUP_TAG_DEFAULT {
+                    write!(f, ",{group_tag}")?;
+                }
+                f.write_str(if *path == PortalPath::Rdma { ",path=rdma" } else { "" })
+            }
         }
     }
 }
@@ -393,6 +363,10 @@ mod tests {
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
             ("iser:10.0.0.1", "iser:10.0.0.1:3260"),
             ("iser:[::]:99,2", "iser:[::]:99,2"),
+            ("iser:10.0.0.1,path=tcp", "iser:10.0.0.1:3260"),
+            ("iser:10.0.0.1,path=rdma", "iser:10.0.0.1:3260,path=rdma"),
+            ("iser:[::]:99,2,path=rdma", "iser:[::]:99,2,path=rdma"),
+            ("iscsi:10.0.0.1,2,path=tcp", "iscsi:10.0.0.1:3260,2"),
             ("aoe:eth0", "aoe:eth0"),
             ("hdsp:eth0", "hdsp:eth0"),
             ("visa:10.0.0.1", "visa:10.0.0.1:5675"),
@@ -423,6 +397,11 @@ mod tests {
             ("iscsi:localhost", "IPv6 in brackets"),
             ("iscsi:1.2.3.4,0", "'0' is no tag of a portal group"),
             ("iscsi:1.2.3.4,x", "a number from 1 to 65535"),
+            ("iser:1.2.3.4,path=xdp", "'path=xdp' says nothing of a portal: use path=tcp or path=rdma"),
+            ("iser:1.2.3.4,path=rdma,2", "'path=rdma,2' says nothing of a portal"),
+            ("iser:1.2.3.4,0,path=rdma", "'0' is no tag of a portal group"),
+            ("iscsi:1.2.3.4,path=rdma", "iscsi: connections go over TCP alone; path=rdma is for iser:"),
+            ("visa-tcp:1.2.3.4,path=rdma", "visa-tcp: connections go over TCP alone"),
         ] {
             let message = text.parse::<Wire>().expect_err(text).to_string();
             assert!(message.contains(part), "{text}: {message}");

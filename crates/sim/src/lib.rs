@@ -28,6 +28,7 @@ pub mod plan;
 pub mod post;
 pub mod power;
 pub mod random;
+pub mod rdma;
 pub mod seeds;
 pub mod task;
 pub mod visa;

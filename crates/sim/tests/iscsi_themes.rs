@@ -6,6 +6,7 @@ use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
 use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::random::Random;
+use sanwire_sim::rdma::AdapterPlan;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 use sanwire_sim::world::Outcome;
 
@@ -290,5 +291,66 @@ fn iser_slow_readers() {
             let deaf_for = random.micros(0..=length_us);
             plan.faults.push((at, Fault::Wire(StreamFault::Deafen(client, deaf_for))));
         }
+    });
+}
+
+/// What goes wrong, by adapters of any kind.
+fn by_adapters(name: &'static str, count: u64, number: u64, change: impl Fn(&mut Plan, &mut Random) + Sync) {
+    iser(name, count, number, |plan, random| {
+        plan.wire.adapters = Some([AdapterPlan::any(random), AdapterPlan::any(random)]);
+        change(plan, random);
+    });
+}
+
+#[test]
+fn iser_by_adapters_clean() {
+    by_adapters("iser_by_adapters_clean", 300, 231, |_, _| {});
+}
+
+#[test]
+fn iser_by_adapters_cuts() {
+    by_adapters("iser_by_adapters_cuts", 600, 232, cuts);
+}
+
+#[test]
+fn iser_by_adapters_partition() {
+    by_adapters("iser_by_adapters_partition", 200, 233, |plan, random| {
+        for at in moments(plan, random, 4) {
+            let length_us = random.choose(&[10_000, 2_000_000, 8_000_000, 40_000_000]);
+            plan.faults.push((at, Fault::Wire(StreamFault::Stall(random.micros(0..=length_us)))));
+        }
+    });
+}
+
+#[test]
+fn iser_by_adapters_restart() {
+    by_adapters("iser_by_adapters_restart", 400, 234, |plan, random| {
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(plan, random, fault);
+    });
+}
+
+#[test]
+fn iser_by_adapters_tiny_memory() {
+    by_adapters("iser_by_adapters_tiny_memory", 300, 235, |plan, random| {
+        if random.chance(500_000) {
+            cuts(plan, random);
+        }
+        plan.work.depth = random.range(4..=16) as usize;
+        let largest = plan.work.blocks_max as usize * 512;
+        plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(2..=4) as usize;
+        plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
+    });
+}
+
+/// A disk that answers in any order, and connections that overtake each other.
+#[test]
+fn iser_by_adapters_reordered() {
+    by_adapters("iser_by_adapters_reordered", 300, 236, |plan, random| {
+        plan.wire.wishes.connections = random.range(2..=4) as u16;
+        plan.wire.pieces.delay_us = (10, 5_000);
+        plan.wire.commands_max = 32;
+        plan.work.depth = 12;
+        (plan.disk.delay_us, plan.disk.slow_per_million) = ((1, 20_000), 20_000);
     });
 }

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 35] = [
+const ALLOWED: [(&str, &[&str]); 37] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -33,7 +33,9 @@ const ALLOWED: [(&str, &[&str]); 35] = [
     ("sanwire-iwarp", &["buffer"]),
     ("sanwire-iser", &["buffer", "iscsi", "iwarp"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
+    ("sanwire-rdma", &["iser"]),
     ("sanwire-rbd", &["buffer", "store"]),
+    ("sanwire-verbs", &["buffer", "iser", "iwarp"]),
     ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
     (
         "sanwire-server",
@@ -56,12 +58,13 @@ const ALLOWED: [(&str, &[&str]); 35] = [
             "iser",
             "aoe",
             "io",
+            "rdma",
         ],
     ),
     ("sanwire-web", &["core", "io", "server"]),
     (
         "sanwire-initiator",
-        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io"],
+        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io", "rdma"],
     ),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
@@ -83,6 +86,7 @@ const ALLOWED: [(&str, &[&str]); 35] = [
             "visa",
             "iscsi",
             "iser",
+            "iwarp",
             "aoe",
         ],
     ),
@@ -107,15 +111,18 @@ const ALLOWED: [(&str, &[&str]); 35] = [
             "top",
             "remote",
             "rbd",
+            "rdma",
+            "verbs",
         ],
     ),
     ("sanwire-bench", &["core", "buffer", "scsi", "store", "device", "program", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 11] = [
+const TEST_ARROWS: [(&str, &str); 12] = [
     ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
+    ("sanwire-initiator", "sanwire-iwarp"),
     ("sanwire-initiator", "sanwire-store"),
     ("sanwire-initiator", "sanwire-server"),
     ("sanwire-initiator", "sanwire-store-file"),

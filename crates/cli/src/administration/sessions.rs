@@ -51,7 +51,7 @@ fn wide(sessions: &[SessionStatus]) -> String {
             format!("{} {}", session.wire, session.address),
             session.connections.to_string(),
             session.target.clone().unwrap_or_default(),
-            session.portal.clone().unwrap_or_default(),
+            portal_of(session),
             volumes_of(session),
             Size(session.read_bytes).to_string(),
             Size(session.written_bytes).to_string(),
@@ -62,6 +62,12 @@ fn wide(sessions: &[SessionStatus]) -> String {
     let heads =
         ["SESSION", "CLIENT", "AT", "CONNECTIONS", "TARGET", "PORTAL", "USES", "READ", "WRITTEN", "SINCE", "SECURITY"];
     output::narrow_table(heads, &sessions.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Where it came in, and by which RDMA adapter.
+fn portal_of(session: &SessionStatus) -> String {
+    let adapter = session.adapter.as_ref().map(|adapter| format!(" by {adapter}")).unwrap_or_default();
+    format!("{}{adapter}", session.portal.as_deref().unwrap_or_default())
 }
 
 fn narrow(sessions: &[SessionStatus]) -> String {
@@ -167,6 +173,7 @@ mod tests {
             target: None,
             portal: None,
             user: None,
+            adapter: None,
             address: "10.0.0.2:1".into(),
             connections: 1,
             volumes: 18,

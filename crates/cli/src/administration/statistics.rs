@@ -113,8 +113,8 @@ fn show_packets(connections: &[ConnectionStatistics], is_wide: bool) -> String {
 /// A table of how data was transferred by RDMA, a row for each connection; empty when no connection uses RDMA.
 fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     let row = |connection: &ConnectionStatistics| {
-        let data = connection.data?;
-        let rdma = data.rdma?;
+        let data = connection.data.as_ref()?;
+        let rdma = data.rdma.as_ref()?;
         Some([
             named(&connection.client, is_wide),
             Size(data.placed_bytes).to_string(),
@@ -123,12 +123,14 @@ fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
             rdma.stags.to_string(),
             rdma.stags_ever.to_string(),
             rdma.credits.to_string(),
-            rdma.fpdu_max_bytes.to_string(),
+            rdma.adapter.clone().unwrap_or_else(|| "TCP".to_owned()),
+            if rdma.adapter.is_some() { "-".to_owned() } else { rdma.fpdu_max_bytes.to_string() },
             rdma.segment_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
         ])
     };
     let rows: Vec<_> = connections.iter().filter_map(row).collect();
-    let head = ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "FPDU BYTES", "MSS"];
+    let head =
+        ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "PATH", "FPDU BYTES", "MSS"];
     if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
-use sanwire_initiator::{DiskType, Url, VisaWishes};
+use sanwire_initiator::{DiskType, IserPath, Url, VisaWishes};
 use sanwire_iscsi::IscsiName;
 use sanwire_server::Compression;
 
@@ -119,6 +119,10 @@ pub(crate) struct IscsiArgs {
     /// Protect headers and data by CRC32C digests
     #[arg(long)]
     pub(crate) digests: bool,
+
+    /// By what iSER goes: tcp (iWARP in software, for any network card), or rdma (an RDMA adapter of this host)
+    #[arg(long, value_name = "PATH", default_value = "tcp")]
+    pub(crate) iser_path: IserPath,
 
     /// TCP connections of a session
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=8))]

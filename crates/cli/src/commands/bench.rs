@@ -35,7 +35,8 @@ fn of_volume(args: &BenchArgs, url: &Url) -> anyhow::Result<()> {
     }
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let measured = connection.block_on(measure(&volume, &load))?;
-    tell(args, &load, &measured, &connection.links(), connection.movement())
+    let adapter = connection.adapter();
+    tell(args, (&load, &measured), &connection.links(), (connection.movement(), adapter.as_deref()))
 }
 
 fn of_array(args: &BenchArgs, place: &ArrayPlace) -> anyhow::Result<()> {
@@ -51,24 +52,23 @@ fn of_array(args: &BenchArgs, place: &ArrayPlace) -> anyhow::Result<()> {
     drop(volume);
     array.check()?;
     drop(array);
-    tell(args, &load, &measured, &[], None)
+    tell(args, (&load, &measured), &[], (None, None))
 }
 
 fn tell(
     args: &BenchArgs,
-    load: &Load,
-    measured: &Measured,
+    (load, measured): (&Load, &Measured),
     links: &[LinkStatus],
-    data: Option<Movement>,
+    (data, adapter): (Option<Movement>, Option<&str>),
 ) -> anyhow::Result<()> {
     Ok(output::print(&if args.json {
         let mut value = measured.to_json(&args.url, load);
         value["links"] = links.iter().map(link_to_json).collect();
-        value["data"] = data.map(|data| movement::to_json(&data)).into();
+        value["data"] = data.map(|data| movement::to_json(&data, adapter)).into();
         format!("{}\n", serde_json::to_string_pretty(&value)?)
     } else {
         let links: String = links.iter().map(describe_sent).collect();
-        let data = data.map(|data| movement::rows(&data)).unwrap_or_default();
+        let data = data.map(|data| movement::rows(&data, adapter)).unwrap_or_default();
         let data: String = data.iter().map(|[what, told]| format!("  {what:<15}{told}\n")).collect();
         format!("{}{links}{data}", measured.describe(&args.url, load))
     })?)

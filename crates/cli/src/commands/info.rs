@@ -21,17 +21,17 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
     let name = url.volume().map_err(|error| misuse(error.to_string()))?;
     let connection = Connection::open(url, &args.client)?;
     let info = connection.volume(name)?.info();
-    let links = connection.links();
+    let (links, adapter) = (connection.links(), connection.adapter());
     if args.json {
         let mut value = to_json(&info, url);
         value["links"] = links.iter().map(link_to_json).collect();
         value["receive_path"] = connection.receive_path().into();
-        value["data"] = connection.movement().map(|data| movement::to_json(&data)).into();
+        value["data"] = connection.movement().map(|data| movement::to_json(&data, adapter.as_deref())).into();
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?);
     }
     let links: String = links.iter().map(describe_link).collect();
     let path = connection.receive_path().map(|path| format!("{:<18}by {path}\n", "packets come"));
-    let data = connection.movement().map(|data| movement::rows(&data)).unwrap_or_default();
+    let data = connection.movement().map(|data| movement::rows(&data, adapter.as_deref())).unwrap_or_default();
     let data: String = data.iter().map(|[what, told]| format!("{what:<18}{told}\n")).collect();
     Ok(output::print(&format!("{}{}{links}{data}", describe(&info), path.unwrap_or_default()))?)
 }

@@ -4,7 +4,7 @@ use sanwire_core::{Movement, Rdma, Size};
 use serde_json::{Value, json};
 
 /// For programs.
-pub(super) fn to_json(movement: &Movement) -> Value {
+pub(super) fn to_json(movement: &Movement, adapter: Option<&str>) -> Value {
     let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = *movement;
     let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }| {
         json!({
@@ -13,24 +13,30 @@ pub(super) fn to_json(movement: &Movement) -> Value {
             "credits": credits,
             "fpdu_max_bytes": fpdu_max_bytes,
             "segment_bytes": segment_bytes,
+            "path": if adapter.is_some() { "rdma" } else { "tcp" },
+            "adapter": adapter,
         })
     });
     json!({ "placed_bytes": placed_bytes, "direct_bytes": direct_bytes, "copied_bytes": copied_bytes, "rdma": rdma })
 }
 
 /// For people, where data goes by RDMA: what it is, and what is told of it.
-pub(super) fn rows(movement: &Movement) -> Vec<[String; 2]> {
+pub(super) fn rows(movement: &Movement, adapter: Option<&str>) -> Vec<[String; 2]> {
     let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = *movement;
     let Some(Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }) = rdma else { return Vec::new() };
     let segments = segment_bytes.map(|bytes| format!(" in segments of {bytes}")).unwrap_or_default();
     let [placed, direct, copied] = [placed_bytes, direct_bytes, copied_bytes].map(Size);
-    let rows = [
-        (
-            "RDMA",
-            format!("iWARP over TCP, in software; FPDUs of up to {fpdu_max_bytes} bytes{segments}; {credits} credits"),
+    let (path, zero_copy) = match adapter {
+        Some(adapter) => (format!("by the adapter {adapter}"), "data that is read and written by RDMA"),
+        None => (
+            format!("iWARP over TCP, in software; FPDUs of up to {fpdu_max_bytes} bytes{segments}"),
+            "data that is sent, and received data of 4 KiB and more",
         ),
+    };
+    let rows = [
+        ("RDMA", format!("{path}; {credits} credits")),
         ("STags", format!("{stags} good now, {stags_ever} in all")),
-        ("zero-copy", "data that is sent, and received data of 4 KiB and more".to_owned()),
+        ("zero-copy", zero_copy.to_owned()),
         ("received", format!("{placed} of data, {direct} of it straight into its place; {copied} copied")),
     ];
     rows.map(|(what, told)| [what.to_owned(), told]).into()
@@ -43,14 +49,20 @@ mod tests {
     #[test]
     fn only_of_rdma_people_are_told() {
         let mut movement = Movement { placed_bytes: 3 << 20, direct_bytes: 1 << 20, copied_bytes: 4 << 20, rdma: None };
-        assert!(rows(&movement).is_empty());
-        assert_eq!((&to_json(&movement)["rdma"], &to_json(&movement)["direct_bytes"]), (&Value::Null, &json!(1 << 20)));
+        assert!(rows(&movement, None).is_empty());
+        let told = to_json(&movement, None);
+        assert_eq!((&told["rdma"], &told["direct_bytes"]), (&Value::Null, &json!(1 << 20)));
         movement.rdma =
             Some(Rdma { stags: 2, stags_ever: 9, credits: 863, fpdu_max_bytes: 1444, segment_bytes: Some(1448) });
-        let told: Vec<String> = rows(&movement).into_iter().map(|[_, told]| told).collect();
+        let told: Vec<String> = rows(&movement, None).into_iter().map(|[_, told]| told).collect();
         assert!(told[0].ends_with("FPDUs of up to 1444 bytes in segments of 1448; 863 credits"), "{told:?}");
         assert_eq!(told[1], "2 good now, 9 in all");
         assert_eq!(told[3], "3 MiB of data, 1 MiB of it straight into its place; 4 MiB copied");
-        assert_eq!(to_json(&movement)["rdma"]["stags_ever"], 9);
+        let rdma = to_json(&movement, None)["rdma"].take();
+        assert_eq!((&rdma["stags_ever"], &rdma["path"], &rdma["adapter"]), (&json!(9), &json!("tcp"), &Value::Null));
+        let [_, told] = &rows(&movement, Some("rxe0 (RoCE)"))[0];
+        assert_eq!(told, "by the adapter rxe0 (RoCE); 863 credits");
+        let rdma = to_json(&movement, Some("rxe0 (RoCE)"))["rdma"].take();
+        assert_eq!((&rdma["path"], &rdma["adapter"]), (&json!("rdma"), &json!("rxe0 (RoCE)")));
     }
 }

@@ -28,7 +28,7 @@ use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
 use crate::failure::Misuse;
 use crate::stores::client_id;
-use crate::{control, keys, log, output, service, signals};
+use crate::{control, keys, log, output, rdma, service, signals};
 
 /// Volumes, and units of targets, that are named when the server starts: people read that.
 const SHOWN_MAX: usize = 32;
@@ -207,6 +207,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         audit_log: config.audit_log.clone(),
         announced: config.announced.clone(),
         metrics_of_clients: config.metrics_of_clients,
+        rdma: rdma::adapters(),
         direct_copies: DirectCopies { client_id: Some(client_id), ..config.direct_copies.clone() },
     })
 }
@@ -254,7 +255,7 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     let Some(volume) = config.volumes.first() else { return text + "\n" };
     let name = &volume.name;
     let (server, first) = urls(config);
-    let secret = secret_option(config);
+    let secret = client_option(config);
     let _ = write!(
         text,
         "\n\nIn another terminal, list the volumes:\n  {program} ls {server}{secret}\n\
@@ -265,8 +266,11 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     text
 }
 
-/// What those commands need besides, where HyperSCSI clients must know a secret.
-fn secret_option(config: &ServeConfig) -> &'static str {
+/// What those commands need besides on the first wire: a secret, or another path than the usual one.
+fn client_option(config: &ServeConfig) -> &'static str {
+    if config.wires.first().is_some_and(Wire::is_by_adapter) {
+        return " --iser-path rdma";
+    }
     let is_hyperscsi = config.wires.first().is_none_or(Wire::is_for_clients);
     match (&config.secret_file, &config.password) {
         (Some(_), _) if is_hyperscsi => " --secret-file FILE",

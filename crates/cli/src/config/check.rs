@@ -14,7 +14,7 @@ use sanwire_store::kind::Place;
 use sanwire_web::WebAddress;
 
 use super::ServeConfig;
-use crate::keys;
+use crate::{keys, rdma};
 
 impl ServeConfig {
     /// Why a server could not be started so on this host now, a line for each reason.
@@ -59,6 +59,10 @@ fn wire(wire: &super::Wire) -> Option<String> {
         let is_there = Path::new("/sys/class/net").join(interface).exists();
         return (!is_there)
             .then(|| format!("{wire}: this host has no interface {interface}: `ip link` lists those it has"));
+    }
+    let by_adapter = wire.is_by_adapter().then(rdma::adapters);
+    if let Some(Err(error)) = by_adapter.map(|adapters| adapters.check()) {
+        return Some(format!("{wire}: {error}"));
     }
     missing_address(wire, wire.address()?.ip())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_core::Protection;
-use sanwire_initiator::{Links, Server};
+use sanwire_initiator::{IscsiServer, IserPath, Links, Server};
 use sanwire_server::Compression;
 
 use crate::args::{ClientArgs, ReachArgs, RecoveryChoice, VisaChecksum, VisaMode};
@@ -17,6 +17,7 @@ type Given = (&'static str, bool, &'static str, fn(&Server) -> bool);
 
 const HYPERSCSI: &str = "HyperSCSI";
 const ISCSI: &str = "iSCSI";
+const ISER: &str = "iSER";
 const HDSP: &str = "HDSP";
 const VISA: &str = "VISA";
 
@@ -24,10 +25,11 @@ const VISA: &str = "VISA";
 /// Some option means nothing to any of the servers.
 pub(crate) fn check_protocol(args: &ClientArgs, servers: &[&Server]) -> anyhow::Result<()> {
     let (iscsi, visa) = (&args.iscsi, &args.visa);
-    let given: [Given; 15] = [
+    let given: [Given; 16] = [
         ("--initiator-name", iscsi.initiator_name.is_some(), ISCSI, is_iscsi),
         ("--target-user", iscsi.target_user.is_some(), ISCSI, is_iscsi),
         ("--digests", iscsi.digests, ISCSI, is_iscsi),
+        ("--iser-path", iscsi.iser_path != IserPath::default(), ISER, is_iser),
         ("--connections", iscsi.connections != 1, ISCSI, is_iscsi),
         ("--recovery-level", iscsi.recovery_level != 0, ISCSI, is_iscsi),
         ("--command-timeout", iscsi.command_timeout != COMMAND_TIMEOUT, ISCSI, is_iscsi),
@@ -76,6 +78,10 @@ fn is_hyperscsi(server: &Server) -> bool {
 
 fn is_iscsi(server: &Server) -> bool {
     matches!(server, Server::Iscsi(_))
+}
+
+fn is_iser(server: &Server) -> bool {
+    matches!(server, Server::Iscsi(IscsiServer { is_iser: true, .. }))
 }
 
 fn is_visa(server: &Server) -> bool {

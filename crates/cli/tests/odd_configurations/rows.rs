@@ -114,6 +114,13 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("wire = ['hs-ip:192.0.2.1']\nallow = ['any']"), Missing, "this host cannot listen at 192.0.2.1"),
     (with_volume!("wire = ['hs-ip:127.0.0.1', 'hs-ip:127.0.0.1:5674']"), Refused, "stands in line 1 already"),
     (with_volume!("wire = ['iscsi:127.0.0.1,1', 'iscsi:127.0.0.1,2']"), Refused, "are one portal in two groups"),
+    (with_volume!("wire = ['iser:127.0.0.1,path=xdp']"), Refused, "use path=tcp or path=rdma (by an RDMA adapter)"),
+    (with_volume!("wire = ['iscsi:127.0.0.1,path=rdma']"), Refused, "iscsi: connections go over TCP alone"),
+    (
+        with_volume!("wire = ['iser:127.0.0.1,path=rdma', 'iser:127.0.0.1,2,path=rdma']"),
+        Refused,
+        "are one portal in two groups",
+    ),
     (with_volume!("wire = ['hs-ip:0.0.0.0']"), Warned, "hs-ip:0.0.0.0:5674: only clients on this host are served"),
     (with_volume!("wire = ['iscsi:0.0.0.0']"), Warned, "iscsi:0.0.0.0:3260: only clients on this host are served"),
     (with_volume!("wire = ['hs-eth:lo']"), Warned, "hs-eth:lo: nobody is served there: without `allow`"),
@@ -218,6 +225,13 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'ram:1M'\nceph-user = 'c'"), Refused, "ceph-user is not for this store"),
     (volume!("store = 'ram:1M'\nserver-key = '00'"), Refused, "server-key is not for this store"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-key = '00'"), Refused, "a public key of 64 hexadecimal digits"),
+    (volume!("store = 'ram:1M'\niser-path = 'rdma'"), Refused, "iser-path is not for this store"),
+    (volume!("store = 'hs+ip://127.0.0.1/x'\niser-path = 'rdma'"), Refused, "only iSER goes by one or the other"),
+    (
+        volume!("store = 'iser://127.0.0.1/iqn.2026-11.org.x:a/0'\niser-path = 'udp'"),
+        Refused,
+        "invalid iser-path 'udp': use tcp or rdma",
+    ),
     (volume!("store = 'ram:1M'\nserver-security = 'hash'"), Refused, "server-security is not for this store"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-security = 'much'"), Refused, "none, hash, aes-128-gcm"),
     (

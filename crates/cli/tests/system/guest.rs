@@ -9,6 +9,7 @@ mod iser;
 mod isolation;
 mod optical;
 mod package;
+mod rdma;
 mod zero_copy;
 
 use std::time::Duration;

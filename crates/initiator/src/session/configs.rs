@@ -8,9 +8,10 @@ use sanwire_iscsi::{ClientConfig as IscsiConfig, Credential, IscsiName, Isid};
 
 use sanwire_scsi::reservation::TransportId;
 
+use super::iscsi::Way;
 use super::table::{ISCSI, ISER};
 use crate::endpoint::{self, ConnectError};
-use crate::options::{ClientOptions, no_randomness};
+use crate::options::{ClientOptions, IserPath, no_randomness};
 use crate::ports::EVERYWHERE;
 use crate::random;
 use crate::url::IscsiServer;
@@ -61,6 +62,18 @@ impl ClientOptions {
             command_patience: self.iscsi.command_patience,
             seed: seed()?,
         })
+    }
+
+    /// By what sessions with a target of the host go.
+    pub(crate) fn way(&self, server: &IscsiServer) -> Result<Way, ConnectError> {
+        match self.iscsi.iser_path {
+            _ if !server.is_iser => Ok(Way::Tcp),
+            IserPath::Tcp => Ok(Way::Iwarp),
+            IserPath::Rdma => {
+                self.rdma.check().map_err(|source| ConnectError::NoRdma { source })?;
+                Ok(Way::Adapter(self.rdma.clone()))
+            }
+        }
     }
 
     /// What servers call this client, by either wire.

@@ -1,9 +1,13 @@
-//! A session by iSCSI, over one TCP connection or several; or as iSER, over one.
+//! A session by iSCSI, over one TCP connection or several; or as iSER, over such or by an RDMA adapter.
 
+mod adapter;
+mod channel;
+mod discovery;
 mod parting;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
@@ -12,10 +16,12 @@ use sanwire_core::{Instant, Lun, Movement, Protection};
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_iscsi::{
-    Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, DiscoveredTarget, Failure as WireFailure,
-    Order as WireOrder,
+    Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, Failure as WireFailure, Order as WireOrder,
 };
 
+use self::channel::Channel;
+pub(crate) use self::channel::Way;
+pub(crate) use self::discovery::IscsiDiscovery;
 use super::{Answer, Event, Failure, Lookup, Order, OrderId, ServerInfo, Session};
 use crate::volume::WireUnit;
 
@@ -40,6 +46,7 @@ const SPIN: Duration = Duration::from_micros(100);
 /// The client's end of the protocol and its sockets.
 pub(crate) struct Iscsi {
     protocol: Client,
+    way: Way,
     sockets: BTreeMap<ConnectionId, Socket>,
     poller: Poller,
     /// Where the target's host may be by now, if it is known by a name.
@@ -48,7 +55,7 @@ pub(crate) struct Iscsi {
 }
 
 struct Socket {
-    stream: Stream,
+    channel: Channel,
     stage: Stage,
     watched: Interest,
 }
@@ -67,13 +74,29 @@ impl Socket {
     fn is_closing(&self) -> bool {
         matches!(self.stage, Stage::Closing { .. })
     }
+
+    /// What the poller is to watch it for.
+    fn wanted(&self) -> Interest {
+        match &self.channel {
+            // What still comes on a connection that is to be closed nobody reads: it would end every wait.
+            Channel::Stream(stream) => Interest {
+                readable: self.stage == Stage::Open,
+                writable: self.stage == Stage::Connecting || stream.wants_write(),
+            },
+            Channel::Adapter(_) => Interest::READABLE,
+        }
+    }
 }
 
 impl Iscsi {
-    pub(crate) fn new(config: ClientConfig, is_iser: bool, lookup: Option<Lookup>, now: Instant) -> Self {
-        let protocol =
-            if is_iser { Client::over(sanwire_iser::initiator, config, now) } else { Client::new(config, now) };
-        Iscsi { protocol, sockets: BTreeMap::new(), poller: Poller::new(), lookup, look_up_at: now + LOOK_UP_EVERY }
+    pub(crate) fn new(config: ClientConfig, way: Way, lookup: Option<Lookup>, now: Instant) -> Self {
+        let protocol = match way {
+            Way::Tcp => Client::new(config, now),
+            // An adapter's connections bring their own datamovers.
+            Way::Iwarp | Way::Adapter(_) => Client::over(sanwire_iser::initiator, config, now),
+        };
+        let (sockets, poller, look_up_at) = (BTreeMap::new(), Poller::new(), now + LOOK_UP_EVERY);
+        Iscsi { protocol, way, sockets, poller, lookup, look_up_at }
     }
 
     /// Asks for the addresses of the target's host again.
@@ -95,13 +118,12 @@ impl Iscsi {
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.protocol.poll_action() {
             match action {
-                ClientAction::Connect { connection, to } => match self.connect(to, connection) {
-                    Ok(socket) => drop(self.sockets.insert(connection, socket)),
-                    Err(error) => {
+                ClientAction::Connect { connection, to } => {
+                    if let Err(error) = self.connect(to, connection, now) {
                         tracing::debug!("no connection to {to}: {error}");
                         self.protocol.connection_lost(connection, now);
                     }
-                },
+                }
                 ClientAction::Close { connection } => {
                     if let Some(socket) = self.sockets.get_mut(&connection) {
                         socket.stage = Stage::Closing { until: now + CLOSE_TIMEOUT };
@@ -111,11 +133,17 @@ impl Iscsi {
         }
     }
 
-    fn connect(&mut self, to: std::net::SocketAddr, connection: ConnectionId) -> io::Result<Socket> {
+    fn connect(&mut self, to: SocketAddr, connection: ConnectionId, now: Instant) -> io::Result<()> {
+        if let Way::Adapter(rdma) = &self.way {
+            let opened = rdma.connect(to)?;
+            return self.connect_by_adapter(opened, connection, now);
+        }
         let stream = Stream::connect(to)?;
         let watched = Interest { readable: true, writable: true };
         self.poller.add_stream(&stream, connection.0, watched)?;
-        Ok(Socket { stream, stage: Stage::Connecting, watched })
+        let socket = Socket { channel: Channel::Stream(stream), stage: Stage::Connecting, watched };
+        self.sockets.insert(connection, socket);
+        Ok(())
     }
 
     fn lose(&mut self, connection: ConnectionId, error: Option<&io::Error>, now: Instant) {
@@ -130,12 +158,13 @@ impl Iscsi {
     /// Receives from one connection; gives how many runs of bytes.
     fn receive_from(&mut self, connection: ConnectionId, now: Instant) -> usize {
         let Some(socket) = self.sockets.get_mut(&connection) else { return 0 };
+        let Channel::Stream(stream) = &mut socket.channel else { return self.ask_adapter(connection, now) };
         if socket.stage == Stage::Connecting {
-            match socket.stream.is_connected() {
+            match stream.is_connected() {
                 Ok(true) => {
                     socket.stage = Stage::Open;
                     self.protocol.connected(connection, now);
-                    if let Ok(bytes) = socket.stream.segment_bytes() {
+                    if let Ok(bytes) = stream.segment_bytes() {
                         self.protocol.note_segment_bytes(connection, bytes);
                     }
                 }
@@ -144,11 +173,11 @@ impl Iscsi {
             }
             return 1;
         }
-        if socket.is_closing() {
+        if matches!(socket.stage, Stage::Closing { .. }) {
             return 0;
         }
         for count in 0..RECEIVE_BUDGET {
-            match socket.stream.receive(self.protocol.spaces(connection)) {
+            match stream.receive(self.protocol.spaces(connection)) {
                 Ok(Received::Bytes(bytes)) => self.protocol.filled(connection, bytes, now),
                 Ok(Received::Nothing) => return count,
                 Ok(Received::End) => {
@@ -167,22 +196,27 @@ impl Iscsi {
     /// Sends on one connection what it takes; gives how many packets.
     fn send_on(&mut self, connection: ConnectionId, now: Instant) -> usize {
         let Some(socket) = self.sockets.get_mut(&connection) else { return 0 };
+        let Channel::Stream(stream) = &mut socket.channel else {
+            // The adapter has it, not we.
+            drop(self.protocol.poll_transmit(connection));
+            return 0;
+        };
         let mut sent = 0;
         for _ in 0..SEND_BUDGET {
             let mut is_empty = false;
-            while !is_empty && socket.stream.wants_more() {
+            while !is_empty && stream.wants_more() {
                 match self.protocol.poll_transmit(connection) {
                     // There is room.
-                    Some(packet) => drop(socket.stream.queue(packet)),
+                    Some(packet) => drop(stream.queue(packet)),
                     None => is_empty = true,
                 }
                 sent += usize::from(!is_empty);
             }
-            if let Err(error) = socket.stream.flush() {
+            if let Err(error) = stream.flush() {
                 self.lose(connection, Some(&error), now);
                 return sent + 1;
             }
-            if is_empty || socket.stream.wants_write() {
+            if is_empty || stream.wants_write() {
                 break;
             }
         }
@@ -249,10 +283,7 @@ impl Session for Iscsi {
         for connection in self.connections() {
             sent += self.send_on(connection, now);
         }
-        self.sockets.retain(|_, socket| match socket.stage {
-            Stage::Closing { until } => socket.stream.wants_write() && now < until,
-            Stage::Connecting | Stage::Open => true,
-        });
+        self.close_those_done(now);
         sent
     }
 
@@ -274,13 +305,15 @@ impl Session for Iscsi {
         self.protocol.movement()
     }
 
+    fn adapter(&self) -> Option<String> {
+        self.protocol.adapter()
+    }
+
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
         for (connection, socket) in &mut self.sockets {
-            let writable = socket.stage == Stage::Connecting || socket.stream.wants_write();
-            // What still comes on a connection that is to be closed nobody reads: it would end every wait.
-            let wanted = Interest { readable: socket.stage == Stage::Open, writable };
+            let wanted = socket.wanted();
             if wanted != socket.watched {
-                self.poller.change_stream(&socket.stream, connection.0, wanted)?;
+                self.poller.change_stream(&socket.channel, connection.0, wanted)?;
                 socket.watched = wanted;
             }
         }
@@ -293,46 +326,6 @@ impl Session for Iscsi {
 
     fn part(&mut self, waker: &Waker) {
         self.take_leave(waker);
-    }
-}
-
-/// A session for asking which targets there are.
-pub(crate) struct IscsiDiscovery(Iscsi);
-
-impl IscsiDiscovery {
-    pub(crate) fn new(config: ClientConfig, is_iser: bool, now: Instant) -> Self {
-        IscsiDiscovery(Iscsi::new(config, is_iser, None, now))
-    }
-
-    /// Does what there is to do, or sleeps; gives the end when there is one.
-    pub(crate) fn turn(&mut self, waker: &Waker) -> Option<Result<Vec<DiscoveredTarget>, Failure>> {
-        let session = &mut self.0;
-        let now = session.now();
-        let mut done = session.receive(now);
-        session.handle_timeout(now);
-        while let Some(event) = session.protocol.poll_event() {
-            done += 1;
-            match event {
-                ClientEvent::Connected { .. } => session.protocol.discover(now),
-                ClientEvent::Targets(targets) => {
-                    session.protocol.disconnect(now);
-                    session.transmit(now);
-                    session.part(waker);
-                    return Some(Ok(targets));
-                }
-                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => {
-                    return Some(Err(failure.into()));
-                }
-                _ => {}
-            }
-        }
-        done += session.transmit(now);
-        if done == 0
-            && let Err(error) = session.wait(waker, session.poll_timeout())
-        {
-            return Some(Err(Failure::NoAnswer(format!("cannot wait for the target: {error}"))));
-        }
-        None
     }
 }
 
@@ -380,7 +373,8 @@ impl From<WireFailure> for Failure {
             WireFailure::NoAnswer
             | WireFailure::LoginClosed
             | WireFailure::LoginUnanswered
-            | WireFailure::NoIser { .. } => Failure::NoAnswer(failure.to_string()),
+            | WireFailure::NoIser { .. }
+            | WireFailure::NoRdma { .. } => Failure::NoAnswer(failure.to_string()),
             WireFailure::Refused { .. } | WireFailure::NotAuthentic { .. } => Failure::Refused(failure.to_string()),
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TimedOut { after } => Failure::TimedOut { after },

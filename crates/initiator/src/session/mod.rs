@@ -299,6 +299,11 @@ pub(crate) trait Session: Send {
         None
     }
 
+    /// The RDMA adapter that carries it, for people; `None` where none does, and before that is known.
+    fn adapter(&self) -> Option<String> {
+        None
+    }
+
     /// How the packets of raw Ethernet come; `None` of other wires.
     fn receive_path(&self) -> Option<ReceivePath> {
         None

@@ -155,7 +155,7 @@ fn open_iscsi(
     let lookup = Lookup::of(&server.host, server.port, service, &options.name_servers);
     let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
     let config = options.iscsi(server, Some(target))?;
-    let session = Box::new(Iscsi::new(config, server.is_iser, lookup, now));
+    let session = Box::new(Iscsi::new(config, options.way(server)?, lookup, now));
     let wire = Arc::from(if server.is_iser { "iSER" } else { "iSCSI" });
     Ok(Opened { session, wire, naming: Naming::ByLun })
 }

@@ -14,7 +14,8 @@ use crate::url::IscsiServer;
 /// [`ConnectError`] when it cannot be reached, refuses, or does not know who we are.
 pub fn targets(server: &IscsiServer, options: &ClientOptions) -> Result<Vec<DiscoveredTarget>, ConnectError> {
     let waker = Waker::new().map_err(|source| ConnectError::Resource { what: "an event descriptor", source })?;
-    let mut discovery = IscsiDiscovery::new(options.iscsi(server, None)?, server.is_iser, Clock::new().now());
+    let (config, way) = (options.iscsi(server, None)?, options.way(server)?);
+    let mut discovery = IscsiDiscovery::new(config, way, Clock::new().now());
     loop {
         match discovery.turn(&waker) {
             Some(Ok(targets)) => return Ok(targets),

@@ -1,5 +1,6 @@
 //! iSER: RDMA in software over the loopback, between a whole server and a whole client.
 
+mod by_adapter;
 mod strangers;
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A server and a client of this process, over UDP or TCP on the loopback.
 
+mod adapters;
 mod exclusive;
 mod foreign;
 mod iser;
@@ -58,6 +59,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         audit_log: None,
         announced: Default::default(),
         metrics_of_clients: false,
+        rdma: Default::default(),
         direct_copies: Default::default(),
         clients: Vec::new(),
     }

@@ -93,7 +93,7 @@ impl Datamover for ByteStream {
         self.receiver.widen(staging_bytes);
     }
 
-    fn begin(&mut self, parameters: &ConnectionParameters) {
+    fn begin(&mut self, parameters: &ConnectionParameters, _commands_max: usize) {
         self.receiver.set_digests(parameters.digests);
         self.outbox.set_digests(parameters.digests);
     }

@@ -16,6 +16,9 @@ pub type MakeDatamover = fn(seed: [u8; 32]) -> Box<dyn Datamover>;
 ///
 /// Receive into [`Datamover::spaces`], say how much with [`Datamover::filled`], then [`Datamover::poll`] until it starves.
 ///
+/// One with a connection of its own ([`Datamover::carried`]) has no stream of bytes: nothing is received for it, and [`Datamover::pop`]
+/// gives nothing. Call [`Datamover::filled`] with 0 when its descriptor is readable and after pushing. Dropping it ends the connection.
+///
 /// One that reaches into the memory of the other end moves data without PDUs for it: then [`Step::Pdu`] tells of data that has come by
 /// a Data-In or Data-Out that nobody has sent, and those that are pushed, and R2Ts, never go out as such.
 pub trait Datamover: Send + Sync {
@@ -82,8 +85,9 @@ pub trait Datamover: Send + Sync {
         let _ = segment_bytes;
     }
 
-    /// The login is over: what comes and what is pushed from now on is of the full feature phase.
-    fn begin(&mut self, parameters: &ConnectionParameters);
+    /// The login is over: what comes and what is pushed from now on is of the full feature phase, in which so many commands may be under
+    /// way.
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize);
 
     /// Whether it is over although nobody has ended it: nothing comes any more, and nothing is sent. [`Datamover::poll`] says that, too, by
     /// [`Step::Torn`]; this is for what has gone wrong with something that was to be sent, when nothing more comes after which to look.
@@ -100,6 +104,17 @@ pub trait Datamover: Send + Sync {
     /// An initiator's: what was sent last has not been answered for a while. One that can say something without any meaning says it: who
     /// has slept through what came before may wake up of it. Nothing, as long as something waits to be sent.
     fn nudge(&mut self) {}
+
+    /// What has passed, where it has a connection of its own, which an RDMA adapter carries; `None` over a stream of bytes, of which its
+    /// driver knows that.
+    fn carried(&self) -> Option<Carried> {
+        None
+    }
+
+    /// The adapter that carries its connection, for people, once that is known.
+    fn adapter(&self) -> Option<String> {
+        None
+    }
 
     /// Whether it reaches into the memory of the other end (RFC 7145: iSER). The five calls below mean something then only.
     fn reaches_memory(&self) -> bool {
@@ -140,6 +155,15 @@ pub trait Datamover: Send + Sync {
     fn reads_for_ended(&self) -> bool {
         false
     }
+}
+
+/// What has passed over a connection that an RDMA adapter carries: of messages and of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Carried {
+    /// Bytes that have come. While nothing comes, it stays as it is.
+    pub received_bytes: u64,
+    /// Bytes that have gone out.
+    pub sent_bytes: u64,
 }
 
 /// The data of a command at an initiator, and how much of it the target has without asking.

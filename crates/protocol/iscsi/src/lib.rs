@@ -35,11 +35,11 @@ pub use client::{
     Client, ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order,
     ServerInfo,
 };
-pub use datamover::{Datamover, Lent, MakeDatamover};
+pub use datamover::{Carried, Datamover, Lent, MakeDatamover};
 pub use digest::Digests;
 pub use login::{
-    Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, ServerLogin, SessionKind, TargetEntry,
-    TargetId,
+    Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, PortalCarrier, ServerLogin, SessionKind,
+    TargetEntry, TargetId,
 };
 pub use name::{IscsiName, Isid, NameError};
 pub use outbox::Outbox;

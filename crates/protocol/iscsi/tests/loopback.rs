@@ -16,7 +16,7 @@ const BLOCK_BYTES: usize = 512;
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 fn portal() -> Portal {
-    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, is_iser: false }
+    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, carrier: PortalCarrier::Tcp }
 }
 
 fn name() -> IscsiName {

@@ -1,31 +1,29 @@
 //! The RDMA below iSER, and what waits for it: messages in both directions, in their order.
 
+mod below;
 mod counts;
-mod segments;
+mod sending;
+mod stream;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
-use sanwire_buffer::{Frame, Head, Packet, Slice, Slices};
-use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registration, Request, SendKind, Stag, WorkId};
+use sanwire_buffer::Frame;
+use sanwire_iwarp::{Ended, Event, Memory, Message, Refused, Registration, Request, Stag, WorkId};
 
+use self::below::Below;
+use self::stream::Stream;
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
 use crate::orders::Orders;
-use crate::wire::{SetUp, with_long_fpdus};
+use crate::queue_pair::QueuePair;
+use crate::wire::{SetUp, Window};
 
-/// Bytes that are received at once during the login, beyond what goes straight into memory.
-const LOGIN_STAGING_BYTES: usize = 6 << 10;
-
-/// The same after the login, at the most: so that many short answers, or requests, take one call of the kernel.
-pub(crate) const STAGING_MAX_BYTES: usize = 64 << 10;
+pub(crate) use self::stream::STAGING_MAX_BYTES;
 
 /// Until the login is over an end says one thing, and waits for the answer; what follows that may be there with it.
 const RECEIVES_OF_LOGIN: usize = 4;
 
-/// RDMA Reads that an initiator serves at a time: all that a target wants.
-const IRD: u16 = 128;
+/// The data of a message during a login (RFC 7143 6.1), and until an end has said what it takes. Nobody says more.
+const LOGIN_RECEIVE_MAX_BYTES: usize = 8192;
 
 /// RDMA Reads at a time as long as an initiator has not said how many it takes: one more than it takes would end the connection.
 const READS_OF_UNKNOWN: u16 = 1;
@@ -33,6 +31,9 @@ const READS_OF_UNKNOWN: u16 = 1;
 /// Why an initiator is refused whose data could not be read.
 const NO_READS: &str = "it lets none of its memory be read (its IRD is 0), and iSER reads the data of WRITEs from there: let its adapter \
                         take RDMA Reads";
+
+/// Nothing more is known of the end.
+const HAS_ENDED: &str = "the stream has ended";
 
 /// Something that has arrived.
 #[derive(Debug)]
@@ -44,12 +45,12 @@ pub(crate) enum Arrival {
 
 /// One connection.
 pub(crate) struct Carrier {
-    rdma: Connection,
-    /// The next one to send.
-    packet: Option<Packet>,
-    /// What this end says when the connection is set up.
-    own: SetUp,
+    below: Below,
     arrivals: VecDeque<Arrival>,
+    /// Messages among them.
+    messages: usize,
+    /// Bytes of all messages that there have been.
+    message_bytes: u64,
     orders: Orders,
     last_work: u64,
     /// The last read that is done.
@@ -58,14 +59,10 @@ pub(crate) struct Carrier {
     reads_max: u16,
     /// The other end speaks RDMA.
     speaks_rdma: bool,
+    /// The other end has said what it can.
+    has_met: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
-    /// Bytes of TCP's segments, once somebody has told.
-    segment_bytes: Option<usize>,
-    /// The other end takes FPDUs that are longer.
-    takes_long_fpdus: bool,
-    /// Bytes that are received at once.
-    staging_bytes: usize,
     /// Messages that may come at once, and the longest data of one.
     receives: usize,
     receive_max_bytes: usize,
@@ -76,77 +73,86 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// The end that has connected.
-    pub(crate) fn initiator(seed: [u8; 32], receive_max_bytes: usize) -> Self {
-        // As Linux: it has no reads of its own, memory has addresses, and who speaks first anyway needs no peer-to-peer connection.
-        let config = Config { ird: IRD, ord: 1, ..config(seed) };
-        let own = SetUp { has_addresses: true, lacks_invalidation: false };
-        Carrier::new(Connection::initiator(config, &with_long_fpdus(own.write())), own, receive_max_bytes)
+    /// The end that has connected, over a stream.
+    pub(crate) fn initiator(seed: [u8; 32]) -> Self {
+        Carrier::new(Below::Stream(Box::new(Stream::initiator(seed))))
     }
 
-    /// The end that was connected to.
-    pub(crate) fn target(seed: [u8; 32], receive_max_bytes: usize) -> Self {
-        let config = Config { ird: 1, ord: IRD, ..config(seed) };
-        let own = SetUp { has_addresses: true, lacks_invalidation: false };
-        Carrier::new(Connection::responder(config), own, receive_max_bytes)
+    /// The end that was connected to, over a stream.
+    pub(crate) fn target(seed: [u8; 32]) -> Self {
+        Carrier::new(Below::Stream(Box::new(Stream::target(seed))))
     }
 
-    fn new<E: std::fmt::Debug>(rdma: Result<Connection, E>, own: SetUp, receive_max_bytes: usize) -> Self {
+    /// Either end, by an adapter.
+    pub(crate) fn over(queue_pair: Box<dyn QueuePair>) -> Self {
+        Carrier::new(Below::over(queue_pair))
+    }
+
+    fn new(below: Below) -> Self {
         let mut carrier = Carrier {
-            rdma: rdma.expect("a configuration that can be"),
-            packet: None,
-            own,
+            below,
             arrivals: VecDeque::new(),
+            messages: 0,
+            message_bytes: 0,
             orders: Orders::default(),
             last_work: 0,
             last_read: WorkId(0),
             reads_max: 0,
             speaks_rdma: false,
+            has_met: false,
             invalidates: false,
-            segment_bytes: None,
-            takes_long_fpdus: false,
-            staging_bytes: LOGIN_STAGING_BYTES,
             receives: RECEIVES_OF_LOGIN,
-            receive_max_bytes,
+            receive_max_bytes: LOGIN_RECEIVE_MAX_BYTES,
             fault: None,
             is_leaving: false,
         };
         carrier.expect_messages();
-        carrier.look_ahead();
+        carrier.go_on();
         carrier
     }
 
     /// From now on so many bytes are received at once, as far as that is of use.
     pub(crate) fn widen(&mut self, staging_bytes: usize) {
-        self.staging_bytes = staging_bytes.clamp(self.staging_bytes, STAGING_MAX_BYTES);
-        self.rdma.widen(self.staging_bytes);
+        self.below.stream().into_iter().for_each(|stream| stream.widen(staging_bytes));
     }
 
-    /// The login is over: the other end may send much at once, and the data of a message is no longer than that.
-    pub(crate) fn begin(&mut self, receive_max_bytes: usize) {
-        (self.receives, self.receive_max_bytes) = (messages_in(self.staging_bytes), receive_max_bytes);
+    /// TCP's segments have so many bytes.
+    pub(crate) fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.below.stream().into_iter().for_each(|stream| stream.note_segment_bytes(segment_bytes));
+    }
+
+    /// The login is over: so many commands may be under way, and the data of a message is no longer than that.
+    pub(crate) fn begin(&mut self, receive_max_bytes: usize, commands_max: usize) {
+        (self.receives, self.receive_max_bytes) = (self.below.messages_at_once(commands_max), receive_max_bytes);
         self.expect_messages();
     }
 
+    /// An adapter sends on whether anybody looks or not: what has arrived and was not looked at is less that may come.
     fn expect_messages(&mut self) {
         let longest_bytes = HEADERS_BYTES + ADDITIONAL_MAX_BYTES + self.receive_max_bytes;
-        self.rdma.expect_messages(self.receives, longest_bytes);
+        let waiting = if self.has_adapter() { self.messages } else { 0 };
+        let count = self.receives.saturating_sub(waiting);
+        self.below.pair_mut().expect_messages(count, longest_bytes);
     }
 
     pub(crate) fn spaces(&mut self) -> [&mut [u8]; 2] {
-        self.rdma.spaces()
+        match self.below.stream() {
+            Some(stream) => stream.rdma.spaces(),
+            None => [&mut [], &mut []],
+        }
     }
 
+    /// So many bytes of a stream have arrived, or an adapter has something to tell.
     pub(crate) fn filled(&mut self, count: usize) {
-        self.rdma.filled(count);
+        self.below.stream().into_iter().for_each(|stream| stream.rdma.filled(count));
         self.drain();
-        self.look_ahead();
+        self.go_on();
     }
 
     /// Takes what was received elsewhere, as much as there is room for.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
-        for space in self.rdma.spaces() {
+        for space in self.spaces() {
             let count = space.len().min(bytes.len() - taken);
             space[..count].copy_from_slice(&bytes[taken..taken + count]);
             taken += count;
@@ -156,29 +162,31 @@ impl Carrier {
     }
 
     fn drain(&mut self) {
-        while let Some(event) = self.rdma.poll_event() {
+        while let Some(event) = self.below.pair_mut().poll_event() {
             match event {
                 Event::Requested(request) => self.take_request(&request),
                 Event::Connected(terms) => {
                     (self.speaks_rdma, self.reads_max) = (true, terms.ord);
-                    if !terms.private_data.is_empty() || !self.invalidates {
-                        // A target's: it has met the initiator already.
+                    if !self.has_met {
                         self.meet(&terms.private_data);
                     }
                 }
                 Event::Rejected(_) => self.end("it refuses the RDMA connection: its log may say why"),
-                Event::Message(message) => self.arrivals.push_back(Arrival::Message(message)),
+                Event::Message(message) => self.take_message(message),
                 Event::ReadDone { id, frame } => {
                     self.last_read = id;
                     self.arrivals.push_back(Arrival::Read(id, frame));
                 }
-                Event::Sent(_) => self.orders.note_sent(),
+                Event::Sent(id) => {
+                    self.orders.note_sent(id);
+                    self.below.note_due();
+                }
                 Event::Terminated(Ended::ByUs(fault)) => self.end(format!("it broke the protocol ({fault})")),
                 Event::Terminated(Ended::ByPeer(Some(fault))) => self.end(format!("it ended the stream ({fault})")),
                 Event::Terminated(Ended::ByPeer(None)) => self.end("it ended the stream"),
                 Event::Closed(_) => {
-                    self.end("the stream has ended");
-                    self.orders = Orders::default();
+                    self.end(HAS_ENDED);
+                    self.orders.forget_all();
                 }
             }
         }
@@ -189,14 +197,31 @@ impl Carrier {
     fn take_request(&mut self, request: &Request) {
         self.speaks_rdma = true;
         self.meet(&request.private_data);
-        let (own, takes_reads) = (with_long_fpdus(self.own.write()), request.ird != Some(0));
-        let answered = if takes_reads { self.rdma.accept(&own) } else { self.rdma.reject(&own) };
+        let (own, takes_reads) = (self.below.private_data(), request.ird != Some(0));
+        let pair = self.below.pair_mut();
+        let answered = if takes_reads { pair.accept(&own) } else { pair.reject(&own) };
         if answered.is_err() {
             self.end("its request cannot be answered");
         } else if !takes_reads {
             self.end(NO_READS);
         } else if request.ird.is_none() {
-            self.rdma.limit_reads(READS_OF_UNKNOWN);
+            self.below.pair_mut().limit_reads(READS_OF_UNKNOWN);
+        }
+    }
+
+    /// What the other end says of itself when the connection is set up.
+    fn meet(&mut self, private_data: &[u8]) {
+        let (own, other) = (self.below.set_up(), SetUp::read(private_data));
+        self.has_met = true;
+        self.invalidates = !own.lacks_invalidation && !other.lacks_invalidation;
+        self.below.stream().into_iter().for_each(|stream| stream.meet(private_data));
+    }
+
+    fn take_message(&mut self, message: Message) {
+        self.message_bytes += message.buffer.len() as u64;
+        if !self.is_leaving {
+            self.messages += 1;
+            self.arrivals.push_back(Arrival::Message(message));
         }
     }
 
@@ -209,15 +234,16 @@ impl Carrier {
         if reads == 0 {
             return Err(NO_READS);
         }
-        self.rdma.limit_reads(reads);
-        self.look_ahead();
+        self.below.pair_mut().limit_reads(reads);
+        self.go_on();
         Ok(reads)
     }
 
     /// Gives the connection up, for what the other end did: what else it has sent is not looked at. The first reason counts.
     pub(crate) fn fail(&mut self, reason: impl Into<String>) {
         self.arrivals.clear();
-        self.rdma.disconnect();
+        self.messages = 0;
+        self.below.pair_mut().disconnect();
         self.end(reason);
     }
 
@@ -232,6 +258,21 @@ impl Carrier {
         self.fault.as_deref()
     }
 
+    /// Whether an adapter carries it.
+    pub(crate) fn has_adapter(&self) -> bool {
+        matches!(self.below, Below::Adapter(_))
+    }
+
+    /// The adapter, for people.
+    pub(crate) fn adapter(&self) -> Option<String> {
+        self.below.pair().adapter()
+    }
+
+    /// What is wrong with a connection, if more is known than that it has ended.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.below.pair().trouble().or_else(|| self.fault.clone().filter(|fault| fault != HAS_ENDED))
+    }
+
     /// Whether nothing more comes than what has arrived.
     pub(crate) fn is_over(&self) -> bool {
         self.fault.is_some()
@@ -239,7 +280,11 @@ impl Carrier {
 
     /// The same, and nothing is left to be sent: it has failed, whoever looks.
     pub(crate) fn has_failed(&self) -> bool {
-        self.is_over() && self.is_idle()
+        let is_sent = match &self.below {
+            Below::Stream(_) => self.is_idle(),
+            Below::Adapter(_) => self.orders.are_done(),
+        };
+        self.is_over() && is_sent
     }
 
     /// Whether the other end speaks RDMA.
@@ -259,138 +304,39 @@ impl Carrier {
 
     /// The next thing that has arrived.
     pub(crate) fn arrival(&mut self) -> Option<Arrival> {
-        self.arrivals.pop_front()
-    }
-
-    /// Has a message sent, once a read is done if one is given.
-    pub(crate) fn send(&mut self, head: Head, data: Option<Slices>, invalidate: Option<Stag>, after: Option<WorkId>) {
-        self.push(Order::Send { kind: SendKind { solicited: true, invalidate }, head, data }, after);
-    }
-
-    /// Has data written into the other end's memory.
-    pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) {
-        self.push(Order::Write { stag, offset, data }, None);
-    }
-
-    /// Has an RDMA Write of no bytes sent, which needs no memory at the other end (RFC 5041 5.3), if nothing waits to be sent.
-    pub(crate) fn nudge(&mut self) {
-        if self.rdma.is_established() && self.packet.is_none() && !self.orders.has_waiting() {
-            self.write(Stag(0), 0, Slice::from(Vec::new()).into());
+        let arrival = self.arrivals.pop_front()?;
+        if matches!(arrival, Arrival::Message(_)) {
+            self.messages -= 1;
+            if self.has_adapter() {
+                self.expect_messages();
+            }
         }
+        Some(arrival)
     }
 
-    fn push(&mut self, order: Order, after: Option<WorkId>) {
-        if self.is_over() {
-            return;
-        }
-        self.orders.push(order, after);
-        self.look_ahead();
-    }
-
-    /// Reads the other end's memory into a part of a frame.
+    /// Opens memory to the other end. Gives where that is, as both ends call it.
     ///
     /// # Errors
-    /// The frame, when that cannot be.
-    pub(crate) fn read(&mut self, frame: Frame, part: Range<usize>, stag: Stag, offset: u64) -> Result<WorkId, Frame> {
-        let id = self.next_work();
-        self.rdma.read(id, frame, part, stag, offset).map_err(|refused| refused.given)?;
-        self.look_ahead();
-        Ok(id)
-    }
-
-    /// Opens memory to the other end.
-    ///
-    /// # Errors
-    /// The memory, when that cannot be.
-    pub(crate) fn register(&mut self, registration: Registration) -> Result<Stag, Registration> {
-        self.rdma.register(registration).map_err(|refused| refused.given)
+    /// The memory, and why that cannot be.
+    pub(crate) fn register(&mut self, registration: Registration) -> Result<Window, Refused<Registration>> {
+        let registered = self.below.pair_mut().register(registration);
+        registered.map(|(stag, offset)| Window { stag, offset })
     }
 
     /// Closes memory to the other end. Gives the frame back, if it is one.
     pub(crate) fn deregister(&mut self, stag: Stag) -> Option<Frame> {
-        match self.rdma.deregister(stag)? {
-            sanwire_iwarp::Memory::Frame(frame) => Some(frame),
-            sanwire_iwarp::Memory::Slices(_) => None,
+        match self.below.pair_mut().deregister(stag)? {
+            Memory::Frame(frame) => Some(frame),
+            Memory::Slices(_) => None,
         }
     }
 
-    fn next_work(&mut self) -> WorkId {
-        self.last_work += 1;
-        WorkId(self.last_work)
-    }
-
-    /// The next bytes to send.
-    pub(crate) fn pop(&mut self) -> Option<Packet> {
-        let packet = self.packet.take();
-        self.look_ahead();
-        if packet.is_none() && self.is_leaving {
-            // Nobody waits for what is still to come.
-            drop(self.rdma.reclaim());
-        }
-        packet
-    }
-
-    /// Has the next packet ready, if there is one.
-    fn look_ahead(&mut self) {
-        while self.packet.is_none() {
-            self.packet = self.rdma.poll_transmit();
-            self.drain();
-            if self.packet.is_none() && !self.order_next() {
-                return;
-            }
-        }
-    }
-
-    /// Hands the next order down; `false` when there is none, or it is not time.
-    fn order_next(&mut self) -> bool {
-        if !self.rdma.is_established() {
-            return false;
-        }
-        let Some(order) = self.orders.next(self.last_read) else { return false };
-        let id = self.next_work();
-        if self.rdma.order(order, Some(id)).is_err() {
-            // What follows would tell of it as if it had been sent.
-            self.orders.give_up_last();
-            self.fail("something cannot be sent to it");
-            return false;
-        }
-        true
-    }
-
-    /// Whether nothing can be sent now.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.packet.is_none()
-    }
-
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.orders.bytes()
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.orders.heap_bytes()
-    }
-
-    pub(crate) fn lent_bytes(&self) -> usize {
-        self.orders.lent_bytes()
-    }
-
-    /// What is to be sent is the last.
+    /// What is to be sent is the last, and nobody waits for what still comes.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
+        if self.has_adapter() {
+            self.arrivals.clear();
+            self.messages = 0;
+        }
     }
-}
-
-/// What both ends want. The keys of memory come from a stream of the seed's of their own.
-fn config(seed: [u8; 32]) -> Config {
-    let mut random = ChaCha20Rng::from_seed(seed);
-    random.set_stream(1);
-    let mut seed = [0; 16];
-    random.fill_bytes(&mut seed);
-    let receives_max = messages_in(STAGING_MAX_BYTES);
-    Config { staging_bytes: LOGIN_STAGING_BYTES, receives_max, seed, ..Config::default() }
-}
-
-/// As many messages as there can be in what is received at once, each with nothing but its headers.
-fn messages_in(staging_bytes: usize) -> usize {
-    staging_bytes / HEADERS_BYTES + 1
 }

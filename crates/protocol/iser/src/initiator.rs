@@ -1,18 +1,18 @@
 //! The datamover of an initiator: it opens memory for each command, and closes it when the command is answered.
 
-use rustc_hash::FxHashMap;
-use sanwire_buffer::{Frame, Head, Packet, Slices};
-use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
-use sanwire_iwarp::{Memory, Registration, Rights, Stag};
+mod lending;
 
+use rustc_hash::FxHashMap;
+use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
+use sanwire_iscsi::{Carried, ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
+
+use self::lending::{Lending, Request, Waiting, Wish};
 use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu};
-use crate::wire::{HeaderForm, IserHeader, Window};
-
-/// The data of a message, as the login says that it is taken.
-const RECEIVE_MAX_BYTES: usize = 8192;
+use crate::queue_pair::QueuePair;
+use crate::wire::HeaderForm;
 
 /// Data that one Data-In can tell of.
 const PART_MAX_BYTES: usize = 0xff_f000;
@@ -20,22 +20,13 @@ const PART_MAX_BYTES: usize = 0xff_f000;
 /// The datamover of an initiator, for a connection that has opened. What must not be guessed comes from the seed: another one each time.
 #[must_use]
 pub fn initiator(seed: [u8; 32]) -> Box<dyn Datamover> {
-    Box::new(Initiator {
-        carrier: Carrier::initiator(seed, RECEIVE_MAX_BYTES),
-        incoming: Incoming::default(),
-        lendings: FxHashMap::default(),
-    })
+    Initiator::over(Carrier::initiator(seed))
 }
 
-/// The memory that is open for a command.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lending {
-    /// A frame of so many bytes, to be written to.
-    read: Option<(Stag, usize)>,
-    /// Data, to be read from.
-    write: Option<Stag>,
-    /// Both: what the residual of its answer says of what was read stands at another place.
-    is_bidirectional: bool,
+/// The same by an RDMA adapter, whose end of a connection this is. It need not be there yet.
+#[must_use]
+pub fn initiator_by(queue_pair: Box<dyn QueuePair>) -> Box<dyn Datamover> {
+    Initiator::over(Carrier::over(queue_pair))
 }
 
 struct Initiator {
@@ -43,9 +34,19 @@ struct Initiator {
     incoming: Incoming,
     /// By the tags of the commands.
     lendings: FxHashMap<u32, Lending>,
+    waiting: Waiting,
 }
 
 impl Initiator {
+    fn over(carrier: Carrier) -> Box<dyn Datamover> {
+        Box::new(Initiator {
+            carrier,
+            incoming: Incoming::default(),
+            lendings: FxHashMap::default(),
+            waiting: Waiting::default(),
+        })
+    }
+
     fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
         match arrived {
             Err(what) => self.carrier.fail(what),
@@ -68,19 +69,20 @@ impl Initiator {
     fn take_response(&mut self, pdu: Pdu) {
         let response = ScsiResponse::read(&pdu.header);
         let lending = self.lendings.remove(&response.task_tag).unwrap_or_default();
-        let own = [lending.read.map(|(stag, _)| stag), lending.write];
-        if pdu.invalidated.is_some() && !own.contains(&pdu.invalidated) {
+        let own = [lending.read.map(|(window, _)| window), lending.write];
+        if pdu.invalidated.is_some_and(|stag| !own.iter().flatten().any(|window| window.stag == stag)) {
             self.lendings.insert(response.task_tag, lending);
             return self.carrier.fail("it closed memory that is not of the command that it answered");
         }
-        lending.write.map(|stag| self.carrier.deregister(stag));
-        let written = lending.read.map_or(0, |(stag, _)| self.carrier.written_bytes(stag));
-        let frame = lending.read.and_then(|(stag, length)| Some((self.carrier.deregister(stag)?, length)));
-        if let Some((frame, length)) = frame {
+        lending.write.map(|window| self.carrier.deregister(window.stag));
+        if let Some((window, length)) = lending.read {
             let told = told_bytes(&response, lending.is_bidirectional, length);
-            self.tell_of_data(&response, frame, told.min(written));
+            let written = self.carrier.written_bytes(window.stag, told);
+            let frame = self.carrier.deregister(window.stag);
+            frame.into_iter().for_each(|frame| self.tell_of_data(&response, frame, written));
         }
         self.incoming.push(pdu);
+        self.send_waiting();
     }
 
     /// Tells of so many bytes in the frame of a command that is answered.
@@ -104,22 +106,6 @@ impl Initiator {
         };
         self.incoming.push_data(part(0), frame);
         (1..written.div_ceil(PART_MAX_BYTES)).for_each(|number| self.incoming.push_more_data(part(number)));
-    }
-
-    fn open(&mut self, data_out: &Lent) -> Option<Stag> {
-        let Lent { data, unsolicited_bytes } = data_out;
-        let range = *unsolicited_bytes as usize..data.len();
-        if range.is_empty() {
-            return None;
-        }
-        let rights = Rights { remote_read: true, remote_invalidate: self.carrier.invalidates(), ..Rights::default() };
-        let memory = Memory::Slices(data.clone().into());
-        self.carrier.register(Registration { memory, range, base: 0, rights }).ok()
-    }
-
-    fn close(&mut self, lending: Lending) -> Option<Frame> {
-        lending.write.map(|stag| self.carrier.deregister(stag));
-        lending.read.and_then(|(stag, _)| self.carrier.deregister(stag))
     }
 }
 
@@ -169,6 +155,7 @@ impl Datamover for Initiator {
         let lendings: Vec<(u32, Lending)> = self.lendings.drain().collect();
         let lent = lendings.into_iter().filter_map(|(tag, lending)| Some((tag, self.close(lending)?)));
         let mut frames: Vec<(u32, Frame)> = lent.collect();
+        frames.extend(self.waiting.withdraw());
         frames.extend(self.incoming.withdraw());
         frames
     }
@@ -193,16 +180,10 @@ impl Datamover for Initiator {
         let data = data.filter(|data| !data.is_empty());
         header.set_data_bytes(data.as_ref().map_or(0, |data| data.len()));
         header.set_additional_bytes(additional.len());
-        let is_command = header.opcode() == Some(Opcode::ScsiCommand);
-        let lending = self.lendings.get(&header.task_tag()).filter(|_| is_command).copied().unwrap_or_default();
-        let window = |stag| Window { stag, offset: 0 };
-        let control =
-            IserHeader::Control { write: lending.write.map(window), read: lending.read.map(|(stag, _)| window(stag)) };
-        let mut head = Head::new();
-        head.extend(&control.write());
-        head.extend(header.as_bytes());
-        head.extend(&additional);
-        self.carrier.send(head, data, None, None);
+        if self.waiting.takes(&header) {
+            return self.waiting.push(Request { header, additional, data });
+        }
+        self.send(Request { header, additional, data });
     }
 
     fn pop(&mut self) -> Option<Packet> {
@@ -233,9 +214,9 @@ impl Datamover for Initiator {
         self.carrier.note_segment_bytes(segment_bytes);
     }
 
-    fn begin(&mut self, parameters: &ConnectionParameters) {
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize) {
         self.carrier.widen(STAGING_MAX_BYTES);
-        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+        self.carrier.begin(parameters.receive_data_max_bytes as usize, commands_max);
     }
 
     fn has_failed(&self) -> bool {
@@ -245,6 +226,9 @@ impl Datamover for Initiator {
     fn trouble(&self) -> Option<String> {
         if self.carrier.speaks_rdma() {
             return None;
+        }
+        if self.carrier.has_adapter() {
+            return Some(self.carrier.trouble().unwrap_or_else(|| "nobody answers there".to_owned()));
         }
         let fault = self.carrier.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
         Some(format!(
@@ -257,32 +241,30 @@ impl Datamover for Initiator {
         self.carrier.nudge();
     }
 
+    fn carried(&self) -> Option<Carried> {
+        self.carrier.carried()
+    }
+
+    fn adapter(&self) -> Option<String> {
+        self.carrier.adapter()
+    }
+
     fn reaches_memory(&self) -> bool {
         true
     }
 
     fn lend(&mut self, task_tag: u32, data_in: Option<Frame>, data_out: Option<Lent>) -> Option<Frame> {
-        let mut lending = Lending { is_bidirectional: data_in.is_some() && data_out.is_some(), ..Lending::default() };
-        lending.write = data_out.and_then(|data_out| self.open(&data_out));
-        let mut left = None;
-        if let Some(frame) = data_in {
-            let length = frame.len();
-            let mut registration = Registration::of_frame(frame);
-            registration.rights.remote_invalidate = self.carrier.invalidates();
-            match self.carrier.register(registration) {
-                Ok(stag) => lending.read = Some((stag, length)),
-                Err(Registration { memory: Memory::Frame(frame), .. }) => left = Some(frame),
-                Err(_) => {}
-            }
-        }
-        if lending.read.is_some() || lending.write.is_some() {
-            self.lendings.insert(task_tag, lending);
-        }
-        left
+        let wish = Wish { data_in, data_out };
+        if self.waiting.is_empty() { self.open(task_tag, wish) } else { self.waiting.wish(task_tag, wish) }
     }
 
     fn recall(&mut self, task_tag: u32) -> Option<Frame> {
+        if let Some(frame) = self.waiting.forget(task_tag) {
+            return frame;
+        }
         let lending = self.lendings.remove(&task_tag)?;
-        self.close(lending)
+        let frame = self.close(lending);
+        self.send_waiting();
+        frame
     }
 }

@@ -16,7 +16,9 @@
 //! | R2T, and the Data-Out that it asks for | an RDMA Read from the memory that the command has opened |
 //! | data with the command, or after it unasked | the same: in Sends |
 //!
-//! The RDMA is that of `sanwire_iwarp`, over a TCP connection.
+//! The RDMA is that of `sanwire_iwarp`, over a TCP connection; or that of an adapter, which is a [`QueuePair`]. That one has no stream and
+//! no packets: whoever drives its datamover ([`target_by`], [`initiator_by`]) says `filled(0)` when the adapter has something to tell, and asks
+//! for packets as always, which hands down what was pushed.
 #![forbid(unsafe_code)]
 
 mod carrier;
@@ -24,11 +26,13 @@ mod incoming;
 mod initiator;
 mod message;
 mod orders;
+mod queue_pair;
 mod target;
 pub mod wire;
 
-pub use initiator::initiator;
-pub use target::target;
+pub use initiator::{initiator, initiator_by};
+pub use queue_pair::{Counts, QueuePair};
+pub use target::{target, target_by};
 
 /// The port of iSER, which is that of iSCSI.
 pub const ISER_PORT: u16 = sanwire_iscsi::ISCSI_PORT;

@@ -3,16 +3,14 @@
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, DataOut, Header, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Movement, Step};
+use sanwire_iscsi::{Carried, ConnectionParameters, Datamover, Destination, Movement, Step};
 use sanwire_iwarp::WorkId;
 
 use crate::carrier::{Arrival, Carrier};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu, form_of_first};
+use crate::queue_pair::QueuePair;
 use crate::wire::{HeaderForm, IserHeader, VERSION, Window};
-
-/// The data of a message during a login (RFC 7143 6.1), and before a target has said what it takes.
-const RECEIVE_MAX_BYTES: usize = 8192;
 
 /// Commands whose memory is known: more than may be under way.
 const WINDOWS_MAX: usize = 1024;
@@ -20,16 +18,13 @@ const WINDOWS_MAX: usize = 1024;
 /// The datamover of a target, for a connection that has come in. What must not be guessed comes from the seed: another one each time.
 #[must_use]
 pub fn target(seed: [u8; 32]) -> Box<dyn Datamover> {
-    Box::new(Target {
-        carrier: Carrier::target(seed, RECEIVE_MAX_BYTES),
-        incoming: Incoming::default(),
-        windows: FxHashMap::default(),
-        reads: FxHashMap::default(),
-        fence: None,
-        form: None,
-        is_in_full_feature: false,
-        stags_ever: 0,
-    })
+    Target::over(Carrier::target(seed))
+}
+
+/// The same by an RDMA adapter, whose end of a connection this is: one that an initiator wants.
+#[must_use]
+pub fn target_by(queue_pair: Box<dyn QueuePair>) -> Box<dyn Datamover> {
+    Target::over(Carrier::over(queue_pair))
 }
 
 /// The memory that an initiator has opened for a command.
@@ -69,6 +64,19 @@ impl Opened {
 }
 
 impl Target {
+    fn over(carrier: Carrier) -> Box<dyn Datamover> {
+        Box::new(Target {
+            carrier,
+            incoming: Incoming::default(),
+            windows: FxHashMap::default(),
+            reads: FxHashMap::default(),
+            fence: None,
+            form: None,
+            is_in_full_feature: false,
+            stags_ever: 0,
+        })
+    }
+
     fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
         match arrived {
             Err(what) => self.carrier.fail(what),
@@ -287,9 +295,9 @@ impl Datamover for Target {
         self.carrier.note_segment_bytes(segment_bytes);
     }
 
-    fn begin(&mut self, parameters: &ConnectionParameters) {
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize) {
         self.is_in_full_feature = true;
-        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+        self.carrier.begin(parameters.receive_data_max_bytes as usize, commands_max);
     }
 
     fn has_failed(&self) -> bool {
@@ -297,6 +305,9 @@ impl Datamover for Target {
     }
 
     fn trouble(&self) -> Option<String> {
+        if self.carrier.has_adapter() {
+            return self.carrier.trouble();
+        }
         let fault = self.carrier.fault()?;
         Some(if self.carrier.speaks_rdma() {
             fault.to_owned()
@@ -305,6 +316,14 @@ impl Datamover for Target {
                 "it does not begin as iSER does, over iWARP: {fault}; plain iSCSI is served where there is an iscsi: wire"
             )
         })
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        self.carrier.carried()
+    }
+
+    fn adapter(&self) -> Option<String> {
+        self.carrier.adapter()
     }
 
     fn reaches_memory(&self) -> bool {

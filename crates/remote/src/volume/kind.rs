@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::Protection;
-use sanwire_initiator::{ClientOptions, Server, Url};
+use sanwire_initiator::{ClientOptions, IscsiServer, IserPath, Server, Url};
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, Written};
 
@@ -17,7 +17,7 @@ use super::{Exclusive, RemoteStore};
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
 const PATIENCE_MAX: Duration = Duration::from_hours(1);
 
-/// What the other server must be shown.
+/// What the other server must be shown, and how it is reached.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Access {
     /// A file with a password: HyperSCSI's, HDSP's and VISA's, or the CHAP secret of the URL's user.
@@ -26,6 +26,8 @@ pub struct Access {
     pub key_file: Option<PathBuf>,
     /// The static key that a server of HyperSCSI, HDSP or VISA must have, whichever is pinned.
     pub server_key: Option<[u8; 32]>,
+    /// By what iSER goes.
+    pub iser_path: Option<IserPath>,
 }
 
 /// Makes a client's options for a server: the program's own knows where keys are kept.
@@ -60,7 +62,16 @@ impl StoreKind for VolumeKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["reconnect", "exclusive", "takeover", "password-file", "key-file", "server-key", "server-security"]
+        &[
+            "reconnect",
+            "exclusive",
+            "takeover",
+            "password-file",
+            "key-file",
+            "server-key",
+            "server-security",
+            "iser-path",
+        ]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -84,7 +95,9 @@ impl StoreKind for VolumeKind {
         })?;
         let file = |key| written.value(key, "a file's path", |text| Some(PathBuf::from(text)));
         let server_key = written.value("server-key", "a public key of 64 hexadecimal digits", read_key)?;
-        let access = Access { password_file: file("password-file")?, key_file: file("key-file")?, server_key };
+        let iser_path = written.value("iser-path", "tcp or rdma", |text| text.parse().ok())?;
+        let (password_file, key_file) = (file("password-file")?, file("key-file")?);
+        let access = Access { password_file, key_file, server_key, iser_path };
         let levels = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
         let security: Option<Protection> = written.value("server-security", levels, |text| text.parse().ok())?;
         let security = security.unwrap_or_default();
@@ -100,6 +113,9 @@ impl StoreKind for VolumeKind {
                 key: "server-security",
                 reason: "only HyperSCSI, HDSP and VISA protect packets",
             });
+        }
+        if iser_path.is_some() && !matches!(url.server, Server::Iscsi(IscsiServer { is_iser: true, .. })) {
+            return Err(SpecError::NotHere { key: "iser-path", reason: "only iSER goes by one or the other" });
         }
         let (place, patience) = (url.to_string(), patience.unwrap_or(PATIENCE_DEFAULT));
         let exclusive = match (written.flag("takeover")?, written.flag("exclusive")?) {

@@ -6,6 +6,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::{PassedLogin, TallyFamily};
+use crate::channel::QueuePair;
 
 /// What the login listener needs of a wire whose connections begin with a login.
 pub(crate) trait LoginService: Send + Sync {
@@ -18,13 +19,31 @@ pub(crate) trait LoginService: Send + Sync {
     /// Whether an initiator at this address may use something, as far as can be known before it says who it is.
     fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;
 
-    /// The login of a connection that came in at a portal (its address here, and the tag of its group).
-    fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
+    /// The login of a connection that has come in.
+    fn begin(&self, caller: Caller, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
+}
+
+/// A connection that has come in.
+pub(crate) struct Caller {
+    /// Where: its address here, and the tag of the portal's group.
+    pub(crate) portal: (SocketAddr, u16),
+    /// From where.
+    pub(crate) peer: SocketAddr,
+    /// Of one that an RDMA adapter carries: its login is over that, and is given no bytes.
+    pub(crate) queue_pair: Option<QueuePair>,
 }
 
 /// A connection until its login has passed.
 pub(crate) trait LoginPhase {
     fn handle_input(&mut self, bytes: &[u8], now: Instant);
+
+    /// The adapter that carries the connection has something, perhaps: to be called at once, and whenever its descriptor is readable.
+    fn handle_ready(&mut self, _now: Instant) {}
+
+    /// Whether the adapter that carries the connection has nothing left to send.
+    fn is_all_sent(&self) -> bool {
+        true
+    }
 
     /// Lets time pass: a login that takes too long is refused.
     fn handle_timeout(&mut self, now: Instant);
@@ -48,6 +67,8 @@ pub(crate) enum LoginOutcome {
     Refused(String),
     /// It was sent to another address, which is no refusal; who went where is for the log.
     Redirected(String),
+    /// Its connection, which an adapter carries, has ended.
+    Lost,
 }
 
 /// A connection whose login has passed, and what tells where it belongs.

@@ -29,7 +29,7 @@ use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::fronts::{FrontBuilder, Fronts};
-pub(crate) use self::logins::{LoginOutcome, LoginPhase, LoginService, Newcomer, SessionPort};
+pub(crate) use self::logins::{Caller, LoginOutcome, LoginPhase, LoginService, Newcomer, SessionPort};
 pub(crate) use self::table::{
     DATA_AT, FrontParts, LOGIN_RESULTS, PROTOCOLS, WIRE_DEFAULT, WIRES, builders, logins, wire_name,
 };
@@ -238,6 +238,8 @@ pub(crate) struct LoginStatus {
     pub(crate) portal: String,
     /// As which CHAP user.
     pub(crate) user: Option<String>,
+    /// By which RDMA adapter, for people, if by one.
+    pub(crate) adapter: Option<String>,
 }
 
 /// A link of a connection as it is now.
@@ -334,8 +336,25 @@ pub(crate) trait StreamEnd {
     /// So many bytes that were taken are not sent yet: they keep memory.
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize);
 
+    /// The adapter that carries a connection has something, perhaps, or room. Then [`StreamEnd::poll_transmit`] is asked, and has nothing.
+    fn handle_ready(&mut self, _stream: StreamId, _now: Instant) {}
+
+    /// How far a connection has come that an adapter carries; `None` of one that is not there.
+    fn carried(&self, _stream: StreamId) -> Option<Carried> {
+        None
+    }
+
     /// The segments of a connection's TCP have so many bytes.
     fn note_segment(&mut self, _stream: StreamId, _segment_bytes: usize) {}
+}
+
+/// How far a connection has come that an RDMA adapter carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Carried {
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    /// Nothing is left of what was to be sent.
+    pub(crate) is_all_sent: bool,
 }
 
 /// Where the stream carrier finds the ends of its connections.

@@ -3,11 +3,15 @@
 use std::io;
 use std::net::IpAddr;
 
-use sanwire_core::Alarm;
+use sanwire_core::{Alarm, Instant};
 use sanwire_io::Interest;
-use sanwire_io::tcp::Stream;
+use sanwire_io::tcp::Received;
 
+use crate::channel::Channel;
 use crate::front::{LoginPhase, LoginService, PassedLogin, TallyFamily};
+
+/// Bytes that one login receives at a time.
+const INPUT_BYTES: usize = 16 << 10;
 
 /// What a login is called, and counted as.
 #[derive(Clone, Copy)]
@@ -23,7 +27,7 @@ impl Service {
 }
 
 pub(super) struct Login {
-    pub(super) stream: Stream,
+    pub(super) channel: Channel,
     pub(super) machine: Box<dyn LoginPhase>,
     /// When it is seen whether it takes too long.
     pub(super) alarm: Alarm,
@@ -38,20 +42,49 @@ pub(super) struct Login {
 }
 
 impl Login {
+    /// Takes what has come; `false` when the connection is lost.
+    pub(super) fn receive(&mut self, now: Instant) -> bool {
+        let Channel::Stream(stream) = &mut self.channel else {
+            self.machine.handle_ready(now);
+            return true;
+        };
+        let mut input = [0; INPUT_BYTES];
+        match stream.receive([&mut [], &mut input]) {
+            // What a refused initiator still says is not heard.
+            Ok(Received::Bytes(count)) if !self.is_over => self.machine.handle_input(&input[..count], now),
+            Ok(Received::Bytes(_) | Received::Nothing) => {}
+            Ok(Received::End) | Err(_) => return false,
+        }
+        true
+    }
+
     /// Sends what the login has to say; it is little.
     pub(super) fn transmit(&mut self) -> io::Result<()> {
-        while self.stream.has_room()
+        let Channel::Stream(stream) = &mut self.channel else {
+            // The adapter has it, not we.
+            drop(self.machine.poll_transmit());
+            return Ok(());
+        };
+        while stream.has_room()
             && let Some(packet) = self.machine.poll_transmit()
         {
-            drop(self.stream.queue(packet));
+            drop(stream.queue(packet));
         }
-        self.stream.flush()
+        stream.flush()
+    }
+
+    /// Whether nothing is left of what it had to say.
+    pub(super) fn is_all_sent(&self) -> bool {
+        !self.channel.wants_write() && self.machine.is_all_sent()
     }
 }
 
-/// Tells an initiator that passed its login that there is no room for it.
-pub(crate) fn turn_away(mut stream: Stream, login: Box<dyn PassedLogin>) {
-    for packet in login.out_of_resources() {
+/// Tells an initiator that passed its login that there is no room for it. By an adapter it hears of it if that is quick: the connection
+/// ends here.
+pub(crate) fn turn_away(mut channel: Channel, login: Box<dyn PassedLogin>) {
+    let answer = login.out_of_resources();
+    let Some(stream) = channel.stream() else { return };
+    for packet in answer {
         drop(stream.queue(packet));
     }
     // So little fits into the socket of a connection that has just begun; who has gone need not be told.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sanwire_io::Waker;
-use sanwire_io::tcp::{Listener, Stream};
 
 use super::LoginAccounts;
 use crate::budget::Budget;
+use crate::channel::{Channel, Listener};
 use crate::front::{Admission, LoginService, Newcomer};
 use crate::management_queue::ManagementQueue;
 use crate::messages::Mailbox;
@@ -15,7 +15,7 @@ use crate::registry::{Registry, Seat};
 
 /// A connection that has passed its login, on its way to a shard.
 pub(crate) struct Arrival {
-    pub(crate) stream: Stream,
+    pub(crate) channel: Channel,
     pub(crate) newcomer: Newcomer,
     pub(crate) admission: Admission,
     pub(crate) seat: Arc<Seat>,

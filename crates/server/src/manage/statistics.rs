@@ -13,7 +13,7 @@ use super::response::{
     VolumeStatistics,
 };
 use super::{AuditLog, Manager};
-use crate::counting::Counted;
+use crate::counting::{ConnectionCount, Counted};
 
 impl Manager {
     pub(super) fn statistics(&self, counted: &[Counted]) -> Statistics {
@@ -118,12 +118,12 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
             window_out_packets: packets.window_out,
             window_in_packets: packets.window_in,
             round_trip_us: packets.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
-            data: connection.movement.map(of_data),
+            data: connection.movement.map(|movement| of_data(movement, connection)),
         }
     })
 }
 
-fn of_data(movement: Movement) -> DataStatistics {
+fn of_data(movement: Movement, connection: &ConnectionCount) -> DataStatistics {
     let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = movement;
     let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }| RdmaStatistics {
         stags,
@@ -131,6 +131,7 @@ fn of_data(movement: Movement) -> DataStatistics {
         credits,
         fpdu_max_bytes,
         segment_bytes,
+        adapter: connection.login.as_ref().and_then(|login| login.adapter.clone()),
     });
     DataStatistics { placed_bytes, direct_bytes, copied_bytes, rdma }
 }

@@ -53,6 +53,7 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
         audit_log: None,
         announced: Default::default(),
         metrics_of_clients: false,
+        rdma: Default::default(),
         direct_copies: Default::default(),
         shards: 1,
         memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,

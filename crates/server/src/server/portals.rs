@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sanwire_io::tcp::Listener;
+use sanwire_io::tcp;
+use sanwire_rdma::Rdma;
 
+use crate::channel::{Listener, PortalPath};
 use crate::error::StartError;
 use crate::front::LoginService;
 use crate::login_listener::Portal;
@@ -15,6 +17,7 @@ pub(super) struct OpenPort {
     listener: Listener,
     group_tag: u16,
     address: SocketAddr,
+    path: PortalPath,
     /// What is spoken there: one thing, or iSCSI and iSER.
     kinds: Vec<&'static WireKind>,
 }
@@ -23,7 +26,9 @@ impl OpenPort {
     /// Whether what this wire speaks can be told from the others there by how a connection begins.
     fn has_room_for(&self, wire: &Wire) -> bool {
         let is_told_apart = |kind: &&WireKind| kind.front == wire.front() && kind.is_rdma() != wire.is_rdma();
-        wire.portal() == Some((self.address, self.group_tag))
+        // By an adapter nothing is spoken but iSER.
+        [self.path, wire.portal_path()] == [PortalPath::Tcp; 2]
+            && wire.portal() == Some((self.address, self.group_tag))
             && wire.has_targets()
             && self.kinds.iter().all(is_told_apart)
     }
@@ -37,8 +42,8 @@ impl OpenPort {
     }
 }
 
-/// Opens the portals; those with port 0 learn which port they have. Two of iSCSI and iSER may be one port.
-pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<OpenPort>, StartError> {
+/// Opens the portals; those with port 0 learn which port they have. Two of iSCSI and iSER may be one port of TCP.
+pub(super) fn listeners(wires: &mut [Wire], rdma: &Rdma) -> Result<Vec<OpenPort>, StartError> {
     let mut ports: Vec<OpenPort> = Vec::new();
     for wire in wires {
         let Some((address, group_tag)) = wire.portal() else { continue };
@@ -47,10 +52,15 @@ pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<OpenPort>, StartError>
             continue;
         }
         let failed = |source| StartError::Wire { wire: wire.clone(), source };
-        let listener = Listener::open(address).map_err(failed)?;
+        let path = wire.portal_path();
+        let listener = match path {
+            PortalPath::Tcp => tcp::Listener::open(address).map(Listener::Tcp),
+            PortalPath::Rdma => rdma.listen(address).map(Listener::Rdma),
+        };
+        let listener = listener.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         *wire = wire.clone().at(address);
-        ports.push(OpenPort { listener, group_tag, address, kinds: vec![wire.kind()] });
+        ports.push(OpenPort { listener, group_tag, address, path, kinds: vec![wire.kind()] });
     }
     Ok(ports)
 }

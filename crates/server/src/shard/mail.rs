@@ -67,14 +67,14 @@ impl<S: System> Shard<S> {
 
     /// Takes a connection over whose login has passed.
     fn admit(&mut self, arrival: Arrival, now: Instant) {
-        let Arrival { stream, newcomer, admission, seat } = arrival;
+        let Arrival { channel, newcomer, admission, seat } = arrival;
         let place = newcomer.port.front;
         if newcomer.joined == 0 && self.registry.has_lost_place(&admission) {
-            turn_away(stream, newcomer.login);
+            turn_away(channel, newcomer.login);
             return self.registry.closed(admission.nexus, admission.session);
         }
-        let segment_bytes = stream.segment_bytes().ok();
-        let added = self.streams.add(stream, (place, admission.nexus), seat, &mut self.poller, now);
+        let segment_bytes = channel.segment_bytes();
+        let added = self.streams.add(channel, (place, admission.nexus), seat, &mut self.poller, now);
         match (added, self.fronts.get(place)) {
             (Ok(id), Some(front)) => {
                 front.admit(id, newcomer.login, admission, now);
@@ -83,10 +83,10 @@ impl<S: System> Shard<S> {
                 }
             }
             (Ok(id), None) => self.streams.cut(id),
-            (Err((stream, error)), _) => {
+            (Err((channel, error)), _) => {
                 let (initiator, peer) = (&newcomer.port.initiator, newcomer.peer);
                 self.lines.sessions.warn(format_args!("{initiator} at {peer} is turned away: {error}"), now);
-                turn_away(*stream, newcomer.login);
+                turn_away(*channel, newcomer.login);
                 // A further connection of a session takes nothing with it.
                 if newcomer.joined == 0 {
                     self.registry.closed(admission.nexus, admission.session);

@@ -24,8 +24,8 @@ use crate::budget::Budget;
 use crate::client_counts::Moved;
 use crate::counting::Counted;
 use crate::front::{
-    Admission, ConnectionStatus, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus,
-    Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId, TallyFamily,
+    Admission, Caller, ConnectionStatus, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome,
+    NewNexus, Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId, TallyFamily,
 };
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::streams::ByteCount;
@@ -258,8 +258,8 @@ impl LoginService for Greetings {
         true
     }
 
-    fn begin(&self, _: (SocketAddr, u16), peer: SocketAddr, _: [u8; 32], _: Instant) -> Box<dyn LoginPhase> {
-        Box::new(Greeting { peer: peer.ip(), said: Vec::new() })
+    fn begin(&self, caller: Caller, _: [u8; 32], _: Instant) -> Box<dyn LoginPhase> {
+        Box::new(Greeting { peer: caller.peer.ip(), said: Vec::new() })
     }
 }
 
@@ -350,7 +350,7 @@ impl World {
         let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_address().unwrap();
         let desk = FrontDeskParts {
-            portals: vec![Portal { listener, group_tag: 1, logins: Arc::new(Greetings) }],
+            portals: vec![Portal { listener: listener.into(), group_tag: 1, logins: Arc::new(Greetings) }],
             registry,
             inbox,
             budget,

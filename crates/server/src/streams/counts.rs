@@ -8,6 +8,7 @@ use sanwire_core::NexusId;
 
 use super::Streams;
 use super::connection::Connection;
+use crate::channel::PortalPath;
 
 /// Bytes in both directions, with all that a protocol adds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -42,7 +43,7 @@ impl AddAssign for PortalCount {
 #[derive(Default)]
 pub(super) struct Closed {
     /// By addresses of this host, of which there are few.
-    portals: BTreeMap<SocketAddr, ByteCount>,
+    portals: BTreeMap<(SocketAddr, PortalPath), ByteCount>,
     /// For who counts for nexuses, until it was asked for.
     nexuses: Vec<(NexusId, ByteCount)>,
 }
@@ -63,10 +64,10 @@ impl Streams {
     }
 
     /// What was counted by the addresses of this host at which connections came in.
-    pub(crate) fn portals(&self) -> BTreeMap<SocketAddr, PortalCount> {
+    pub(crate) fn portals(&self) -> BTreeMap<(SocketAddr, PortalPath), PortalCount> {
         let before = self.closed.portals.iter().map(|(portal, bytes)| (*portal, 0, *bytes));
         let there = self.connections().filter_map(|own| Some((own.portal?, 1, own.bytes())));
-        let mut portals = BTreeMap::<SocketAddr, PortalCount>::new();
+        let mut portals = BTreeMap::<(SocketAddr, PortalPath), PortalCount>::new();
         for (portal, connections, bytes) in before.chain(there) {
             *portals.entry(portal).or_default() += PortalCount { connections, bytes };
         }

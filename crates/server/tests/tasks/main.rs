@@ -94,6 +94,7 @@ fn config() -> ServerConfig {
         audit_log: None,
         announced: Default::default(),
         metrics_of_clients: false,
+        rdma: Default::default(),
         direct_copies: Default::default(),
         clients: Vec::new(),
     }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sanwire_iscsi::{
-    Authentication, ChapSecret, Credential, Directory, ISCSI_PORT, IscsiName, LoginRefusal, Portal, TargetEntry,
-    TargetId,
+    Authentication, ChapSecret, Credential, Directory, ISCSI_PORT, IscsiName, LoginRefusal, Portal, PortalCarrier,
+    TargetEntry, TargetId,
 };
 use sanwire_scsi::vpd::TargetPort;
 
@@ -19,7 +19,7 @@ const CLIENT_USER: &str = "client";
 /// The server's only portal.
 #[must_use]
 pub fn portal() -> Portal {
-    Portal { address: SocketAddr::new(SERVER, ISCSI_PORT), group_tag: 1, is_iser: false }
+    Portal { address: SocketAddr::new(SERVER, ISCSI_PORT), group_tag: 1, carrier: PortalCarrier::Tcp }
 }
 
 /// The target's port.

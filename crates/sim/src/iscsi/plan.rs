@@ -6,6 +6,7 @@ use sanwire_iscsi::DesiredParameters;
 
 use crate::plan;
 use crate::random::Random;
+use crate::rdma::AdapterPlan;
 
 /// Everything about a world but its seed.
 pub type Plan = plan::Plan<StreamPlan, StreamFault>;
@@ -45,6 +46,8 @@ pub enum StreamFault {
 pub struct StreamPlan {
     /// RDMA carries it: iSER.
     pub is_iser: bool,
+    /// RDMA is that of adapters: of those of clients, and of the server's.
+    pub adapters: Option<[AdapterPlan; 2]>,
     /// What clients would like to agree on.
     pub wishes: DesiredParameters,
     /// Both ends show who they are.
@@ -63,6 +66,7 @@ impl Plan {
     pub fn clean(wishes: DesiredParameters) -> Self {
         let wire = StreamPlan {
             is_iser: false,
+            adapters: None,
             wishes,
             has_chap: false,
             pieces: PiecePlan { delay_us: (10, 10), piece_max_bytes: 1 << 20, damage_per_million: 0 },

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
-use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, Portal, ServerLogin};
+use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, Portal, PortalCarrier, ServerLogin};
 
 use super::fixed_directory::{SERVER, portal};
+use super::line::Line;
 use super::stream::{Chunk, OPENING, Stream};
 use super::wire::{Open, World};
 use crate::world::Outcome;
@@ -17,24 +18,26 @@ const DIGEST_BYTES: usize = 4;
 
 /// One connection, seen from outside.
 pub struct Connection {
-    client: usize,
+    pub(super) client: usize,
     /// Its number at the client.
-    number: ConnectionId,
-    there: Stream,
-    back: Stream,
-    server: ServerEnd,
+    pub(super) number: ConnectionId,
+    pub(super) there: Stream,
+    pub(super) back: Stream,
+    /// There are no streams: adapters carry it.
+    pub(super) line: Option<Line>,
+    pub(super) server: ServerEnd,
     /// The client has it.
-    is_clients: bool,
+    pub(super) is_clients: bool,
     /// Bytes that have passed to the server, and from it.
-    passed: [u64; 2],
+    pub(super) passed: [u64; 2],
     /// The server has answered the last login request: from here on there may be digests.
-    is_answered: bool,
+    pub(super) is_answered: bool,
     /// The server has something to send, which nobody reads before this moment.
-    unread_until: Option<Instant>,
+    pub(super) unread_until: Option<Instant>,
 }
 
 /// The server's end of a connection.
-enum ServerEnd {
+pub(super) enum ServerEnd {
     Login(Box<ServerLogin>),
     Admitted,
     Gone,
@@ -63,11 +66,13 @@ impl Connection {
             ServerEnd::Login(login) => login.poll_timeout(),
             _ => None,
         };
-        there.into_iter().chain(back).chain(login).chain(self.unread_until).min()
+        let line = self.line.as_ref().and_then(Line::next_at);
+        there.into_iter().chain(back).chain(line).chain(login).chain(self.unread_until).min()
     }
 
     fn is_over(&self) -> bool {
-        !self.is_clients && matches!(self.server, ServerEnd::Gone)
+        let is_parted = self.line.as_ref().is_none_or(|line| !line.is_parting);
+        !self.is_clients && is_parted && matches!(self.server, ServerEnd::Gone)
     }
 }
 
@@ -81,9 +86,12 @@ impl World {
             self.workers[client].client.connection_lost(connection, self.now);
             return self.drain_machine(client);
         }
+        if self.plan.wire.adapters.is_some() {
+            return self.open_line(client, connection);
+        }
         let seed = self.random.seed();
         let login = if self.plan.wire.is_iser {
-            let portal = Portal { is_iser: true, ..portal() };
+            let portal = Portal { carrier: PortalCarrier::Iwarp, ..portal() };
             ServerLogin::over(sanwire_iser::target(seed), portal, SERVER, seed, self.now)
         } else {
             ServerLogin::new(portal(), SERVER, seed, self.now)
@@ -93,6 +101,7 @@ impl World {
             number: connection,
             there: Stream::default(),
             back: Stream::default(),
+            line: None,
             server: ServerEnd::Login(Box::new(login)),
             is_clients: true,
             passed: [0; 2],
@@ -109,6 +118,11 @@ impl World {
     pub(super) fn attend_connection(&mut self, id: ConnectionId) -> Outcome<()> {
         let now = self.now;
         let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
+        if wire.line.as_ref().and_then(Line::next_at).is_some_and(|at| at <= now) {
+            self.attend_line(id)?;
+            self.wire.connections.retain(|_, wire| !wire.is_over());
+            return Ok(());
+        }
         if wire.unread_until.take_if(|until| *until <= now).is_some()
             && let Some(host) = &mut self.host
         {
@@ -184,7 +198,7 @@ impl World {
         Ok(())
     }
 
-    fn after_login_input(&mut self, id: ConnectionId) -> Outcome<()> {
+    pub(super) fn after_login_input(&mut self, id: ConnectionId) -> Outcome<()> {
         let now = self.now;
         let Some(Connection { server: ServerEnd::Login(login), .. }) = self.wire.connections.get_mut(&id) else {
             return Ok(());
@@ -195,10 +209,13 @@ impl World {
         let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         match outcome {
             None => return Ok(()),
-            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_)) => {
-                wire.server = ServerEnd::Gone;
-                wire.back.finish(now);
-            }
+            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_) | LoginOutcome::Lost) => match &mut wire.line {
+                Some(line) => line.is_closing = true,
+                None => {
+                    wire.server = ServerEnd::Gone;
+                    wire.back.finish(now);
+                }
+            },
             Some(LoginOutcome::Admitted(admitted)) => {
                 wire.server = ServerEnd::Admitted;
                 if let Some(host) = &mut self.host {
@@ -248,7 +265,15 @@ impl World {
             let Some(host) = &mut self.host else { return Ok(()) };
             host.drain_events(&mut self.counts, now)?;
             let scheduled = host.executor.take_scheduled();
-            let closing = std::mem::take(&mut host.closing);
+            let mut closing = std::mem::take(&mut host.closing);
+            let connections = &mut self.wire.connections;
+            closing.retain(|id| match connections.get_mut(id).and_then(|wire| wire.line.as_mut()) {
+                Some(line) => {
+                    line.is_closing = true;
+                    false
+                }
+                None => true,
+            });
             let mut packets = Vec::new();
             is_moving = !closing.is_empty();
             while let Some(id) = host.server.poll_ready() {
@@ -307,6 +332,10 @@ impl World {
     fn close(&mut self, client: usize, number: ConnectionId) {
         let Some(wire) = self.wire_of(client, number).and_then(|id| self.wire.connections.get_mut(&id)) else { return };
         wire.is_clients = false;
+        if let Some(line) = &mut wire.line {
+            line.is_parting = true;
+            return;
+        }
         if self.random.chance(500_000) {
             wire.there.finish(self.now);
         } else {
@@ -352,35 +381,6 @@ impl World {
         stream.send(&bytes, &self.plan.wire.pieces, &mut self.random, self.now);
         if let Some(until) = self.wire.stalled.get(&wire.client).filter(|until| **until > self.now) {
             stream.stall(*until);
-        }
-    }
-
-    /// Cuts one connection; who does not notice it sends into the void.
-    pub(super) fn cut_one(&mut self, is_noticed_by_server: bool, is_noticed_by_client: bool) {
-        let open: Vec<ConnectionId> =
-            self.wire.connections.iter().filter(|(_, w)| w.is_clients).map(|(id, _)| *id).collect();
-        if open.is_empty() {
-            return;
-        }
-        let Some(wire) = self.wire.connections.get_mut(&self.random.choose(&open)) else { return };
-        wire.there.cut(is_noticed_by_server, &mut self.random, self.now);
-        wire.back.cut(is_noticed_by_client, &mut self.random, self.now);
-    }
-
-    /// The server is gone, and its ends of all connections with it.
-    pub(super) fn sever_all(&mut self) {
-        for wire in self.wire.connections.values_mut() {
-            wire.server = ServerEnd::Gone;
-            wire.back.cut(true, &mut self.random, self.now);
-        }
-    }
-
-    /// Nothing passes for a client until then.
-    pub(super) fn stall(&mut self, client: usize, until: Instant) {
-        self.wire.stalled.insert(client, until);
-        for wire in self.wire.connections.values_mut().filter(|wire| wire.client == client) {
-            wire.there.stall(until);
-            wire.back.stall(until);
         }
     }
 }

@@ -6,7 +6,7 @@ use sanwire_core::Instant;
 use sanwire_io::Waker;
 use sanwire_io::tcp::Received;
 
-use super::Iscsi;
+use super::{Channel, Iscsi};
 use crate::session::Session;
 
 /// How long a target may take to answer the logout, and to close its connections. Linux' target of iSER frees a command twice when the
@@ -35,9 +35,10 @@ impl Iscsi {
     fn outlast_targets(&mut self, until: Instant, waker: &Waker) {
         let mut waste = [0; 512];
         loop {
-            self.sockets.retain(|_, socket| {
-                let received = socket.stream.receive([&mut waste, &mut []]);
-                !matches!(received, Ok(Received::End) | Err(_))
+            let protocol = &mut self.protocol;
+            self.sockets.retain(|connection, socket| match &mut socket.channel {
+                Channel::Stream(stream) => !matches!(stream.receive([&mut waste, &mut []]), Ok(Received::End) | Err(_)),
+                Channel::Adapter(_) => !protocol.is_parted(*connection),
             });
             let is_late = self.now() >= until;
             if self.sockets.is_empty() || is_late || self.wait(waker, Some(until)).is_err() {

@@ -17,25 +17,26 @@ fn a_connection_to_be_closed_is_not_read_and_does_not_stay_for_a_target_that_doe
     let server = IscsiServer { user: None, host: to.ip().to_string(), port: to.port(), is_iser: false, target: None };
     let config = ClientOptions::anonymous().and_then(|options| options.iscsi(&server, None)).expect("options");
     let now = Clock::new().now();
-    let mut session = Iscsi::new(config, false, None, now);
+    let mut session = Iscsi::new(config, Way::Tcp, None, now);
     let connection = ConnectionId(u64::MAX);
-    let mut socket = session.connect(to, connection).expect("a connection");
+    session.connect(to, connection, now).expect("a connection");
     let (mut other, _) = target.accept().expect("a connection");
-    while !socket.stream.is_connected().expect("a connection") {}
+    let socket = session.sockets.get_mut(&connection).expect("a socket");
+    let Channel::Stream(stream) = &mut socket.channel else { panic!("over TCP") };
+    while !stream.is_connected().expect("a connection") {}
     let payload = Frame::from(vec![0; 1 << 20]).freeze();
     let mut unsent_bytes = None;
-    while unsent_bytes != Some(socket.stream.unsent_bytes()) {
-        unsent_bytes = Some(socket.stream.unsent_bytes());
-        while socket.stream.has_room() {
+    while unsent_bytes != Some(stream.unsent_bytes()) {
+        unsent_bytes = Some(stream.unsent_bytes());
+        while stream.has_room() {
             let packet = Packet::new(Head::new(), Some(payload.clone()));
-            socket.stream.queue(packet).expect("room");
+            stream.queue(packet).expect("room");
         }
-        socket.stream.flush().expect("a connection");
+        stream.flush().expect("a connection");
     }
     other.write_all(b"more").expect("room");
     let until = now + CLOSE_TIMEOUT;
     socket.stage = Stage::Closing { until };
-    session.sockets.insert(connection, socket);
     session.wait(&Waker::new().expect("an event descriptor"), Some(now)).expect("no wait");
     assert!(!session.sockets[&connection].watched.readable, "what came would end every wait");
     session.transmit(now);
@@ -94,7 +95,7 @@ fn who_leaves_waits_for_the_answer_of_the_target_and_for_its_end() {
     });
     let config = ClientOptions::anonymous().and_then(|options| options.iscsi(&server, None)).expect("options");
     let waker = Waker::new().expect("an event descriptor");
-    let mut session = Iscsi::new(config, false, None, Clock::new().now());
+    let mut session = Iscsi::new(config, Way::Tcp, None, Clock::new().now());
     while session.server().is_none() {
         let now = session.now();
         let done = session.receive(now);

@@ -8,7 +8,7 @@ use sanwire_buffer::{Packet, Region};
 use sanwire_core::{Instant, NexusId};
 use sanwire_iscsi::{
     Admission, Admitted, Authentication, ConnectionId, Directory, IscsiName, LoginOutcome, LoginRefusal, Portal,
-    Server, ServerConfig, ServerEvent, ServerLogin, TargetEntry, TargetId,
+    PortalCarrier, Server, ServerConfig, ServerEvent, ServerLogin, TargetEntry, TargetId,
 };
 use sanwire_scsi::{Reply, Task};
 
@@ -86,7 +86,7 @@ fn converse(mut stream: TcpStream, address: SocketAddr, answer: &dyn Fn(&Task) -
 }
 
 fn log_in(stream: &mut TcpStream, address: SocketAddr) -> io::Result<Option<Box<Admitted>>> {
-    let portal = Portal { address, group_tag: 1, is_iser: false };
+    let portal = Portal { address, group_tag: 1, carrier: PortalCarrier::Tcp };
     let mut login = ServerLogin::new(portal, address.ip(), [1; 32], NOW);
     let mut input = [0; 4096];
     loop {

@@ -92,10 +92,11 @@ impl Link {
     pub(super) fn new(
         mut mover: Box<dyn Datamover>,
         parameters: ConnectionParameters,
+        commands_max: u16,
         expected_status: Serial,
         now: Instant,
     ) -> Self {
-        mover.begin(&parameters);
+        mover.begin(&parameters, commands_max.into());
         Link {
             mover,
             parameters,
@@ -163,18 +164,28 @@ impl Link {
 
     /// The next bytes to send. Data is cut into PDUs here, at the last moment: what is urgent overtakes it.
     pub(super) fn poll_transmit(&mut self) -> Option<Packet> {
-        if self.mover.queued_bytes() == 0 {
-            if let Some(answer) = self.answers.pop_front() {
-                self.mover.push(answer, None);
-            } else {
-                self.cut_burst();
-            }
+        if self.mover.carried().is_some() {
+            // An adapter takes what there is for it unasked, and says later when that is sent.
+            while self.push_next() {}
+        } else if self.mover.queued_bytes() == 0 {
+            self.push_next();
         }
         self.mover.pop()
     }
 
-    fn cut_burst(&mut self) {
-        let Some(burst) = self.bursts.front_mut() else { return };
+    /// Queues an answer, or a part of the data; `false` when there is none.
+    fn push_next(&mut self) -> bool {
+        match self.answers.pop_front() {
+            Some(answer) => {
+                self.mover.push(answer, None);
+                true
+            }
+            None => self.cut_burst(),
+        }
+    }
+
+    fn cut_burst(&mut self) -> bool {
+        let Some(burst) = self.bursts.front_mut() else { return false };
         self.has_moved = true;
         let length = self.parameters.send_data_max_bytes.max(1).min(burst.end_bytes - burst.offset_bytes);
         let end = burst.offset_bytes + length;
@@ -192,6 +203,7 @@ impl Link {
         if end == burst.end_bytes {
             self.bursts.pop_front();
         }
+        true
     }
 
     /// A status of this number has arrived. Gives the first that is missing before it and how many are, once.

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use rand_chacha::rand_core::RngCore;
 use sanwire_buffer::{Frame, Packet, Slices};
 use sanwire_core::Instant;
 
-use super::{Failure, Stage};
+use super::seek::Attempt;
+use super::session::FIRST_COMMAND;
+use super::{Client, ClientAction, Failure, Stage, State};
+use crate::ConnectionId;
 use crate::datamover::Datamover;
 use crate::login::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
 use crate::receiver::{Destination, Step};
@@ -37,7 +41,9 @@ impl Entering {
 
     /// Why there cannot be a session by this connection, if that is known.
     pub(super) fn trouble(&self) -> Option<Failure> {
-        self.mover.trouble().map(|reason| Failure::NoIser { reason })
+        let reason = self.mover.trouble()?;
+        let by_adapter = self.mover.carried().is_some();
+        Some(if by_adapter { Failure::NoRdma { reason } } else { Failure::NoIser { reason } })
     }
 
     /// When there is something to do, before the login is given up.
@@ -52,6 +58,10 @@ impl Entering {
             self.mover.nudge();
             self.nudge = Some((now + after * 2, after * 2));
         }
+    }
+
+    pub(super) fn mover(&self) -> &dyn Datamover {
+        &*self.mover
     }
 
     pub(super) fn spaces(&mut self) -> [&mut [u8]; 2] {
@@ -111,6 +121,54 @@ impl Entering {
                 }
             }
         }
+    }
+}
+
+impl Client {
+    /// A connection is open.
+    pub fn connected(&mut self, connection: ConnectionId, now: Instant) {
+        self.enter(connection, None, now);
+    }
+
+    /// An adapter is opening a connection, which this datamover has: it sends when that is done, and says when it cannot be.
+    pub fn connected_over(&mut self, connection: ConnectionId, mover: Box<dyn Datamover>, now: Instant) {
+        self.enter(connection, Some(mover), now);
+    }
+
+    /// Begins a login, over a datamover that is made for it if none is given.
+    fn enter(&mut self, connection: ConnectionId, own: Option<Box<dyn Datamover>>, now: Instant) {
+        let (tsih, command_number) = match &self.state {
+            State::Seeking(None) => (0, FIRST_COMMAND),
+            State::Seeking(Some(session)) | State::Live(session) => (session.tsih, session.command_number()),
+            State::Leaving(_) | State::Closed => return,
+        };
+        let known = self.connections.iter_mut().find(|known| known.id == connection);
+        let Some(known) = known.filter(|known| matches!(known.stage, Stage::Opening)) else { return };
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let (number, md5_only) = (known.number, self.seek.md5_only);
+        let mover = own.unwrap_or_else(|| (self.make_datamover)(seed));
+        let is_iser = mover.reaches_memory();
+        let plan =
+            LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
+        known.since = now;
+        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan, now)));
+    }
+
+    /// Bytes of a login have arrived.
+    pub(super) fn filled_login(&mut self, at: usize, count: usize, now: Instant) {
+        let Stage::Login(entering) = &mut self.connections[at].stage else { return };
+        let Some(end) = entering.filled(count) else { return };
+        let known = self.connections.swap_remove(at);
+        match end {
+            Ok(brought) => self.admit(known, brought, now),
+            Err(refusal) => {
+                self.actions.push_back(ClientAction::Close { connection: known.id });
+                self.attempt_failed(Attempt::Refused(refusal), now);
+            }
+        }
+        self.follow_up(now);
+        self.send_waiting();
     }
 }
 

@@ -9,6 +9,7 @@
 //! | 1 | a data segment or a status | it is asked for once more (SNACK) |
 //! | 2 | a connection | its tasks go on on another one, or on the next (TASK REASSIGN) |
 
+mod adapter;
 mod backoff;
 mod commands;
 mod connection_failure;
@@ -26,6 +27,7 @@ mod seek;
 mod session;
 mod tasks;
 mod timeouts;
+mod transmit;
 mod types;
 
 use std::collections::VecDeque;
@@ -33,7 +35,6 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
-use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun};
 
 use self::link::Link;
@@ -46,7 +47,7 @@ pub use self::types::{
 };
 use crate::ConnectionId;
 use crate::byte_stream::ByteStream;
-use crate::datamover::MakeDatamover;
+use crate::datamover::{Datamover, MakeDatamover};
 
 /// Bytes that a connection over plain TCP receives at once, beyond what goes straight into a frame.
 const STAGING_BYTES: usize = 64 << 10;
@@ -114,6 +115,8 @@ pub struct Client {
     state: State,
     seek: Seek,
     connections: Vec<Connection>,
+    /// Those that adapters carry, after the logout: their targets are to end them.
+    parting: Vec<(ConnectionId, Box<dyn Datamover>)>,
     next_connection: u64,
     tasks: Tasks,
     was_connected: bool,
@@ -146,6 +149,7 @@ impl Client {
             state: State::Seeking(None),
             seek: Seek::new(config.portals.clone(), now),
             connections: Vec::new(),
+            parting: Vec::new(),
             next_connection: 0,
             tasks: Tasks::new(config.commands_max),
             was_connected: false,
@@ -170,6 +174,7 @@ impl Client {
     /// A connection could not be opened, has ended or failed.
     pub fn connection_lost(&mut self, connection: ConnectionId, now: Instant) {
         self.drop_connection(connection, Trouble::Broken, now);
+        self.parting.retain(|(parting, _)| *parting != connection);
         // The driver knows that it is closed.
         self.actions.retain(|action| *action != ClientAction::Close { connection });
     }
@@ -265,25 +270,6 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// A connection that has something to send: told once, until [`Client::poll_transmit`] has nothing more for it.
-    pub fn poll_ready(&mut self) -> Option<ConnectionId> {
-        let ready = self.connections.iter_mut().find(|known| !known.is_announced && known.has_output())?;
-        ready.is_announced = true;
-        Some(ready.id)
-    }
-
-    /// The next bytes to send on a connection.
-    pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Packet> {
-        let known = self.connections.iter_mut().find(|known| known.id == connection)?;
-        let packet = match &mut known.stage {
-            Stage::Opening => None,
-            Stage::Login(entering) => entering.poll_transmit(),
-            Stage::Full(link) => link.poll_transmit(),
-        };
-        known.is_announced = packet.is_some();
-        packet
-    }
-
     /// When [`Client::handle_timeout`] is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -364,6 +350,7 @@ impl Client {
     /// Closes everything.
     fn close(&mut self) {
         self.withdraw_frames();
+        self.keep_parting();
         self.close_where(|_| true);
         self.state = State::Closed;
     }
@@ -382,16 +369,6 @@ impl Client {
             if let Stage::Full(link) = &mut known.stage {
                 self.tasks.put_back(link.withdraw());
             }
-        }
-    }
-}
-
-impl Connection {
-    fn has_output(&self) -> bool {
-        match &self.stage {
-            Stage::Opening => false,
-            Stage::Login(entering) => entering.has_output(),
-            Stage::Full(link) => link.has_output(),
         }
     }
 }

@@ -4,16 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::RngCore;
 use sanwire_core::Instant;
 
 use super::backoff::Backoff;
 use super::link::Link;
-use super::login_phase::Entering;
-use super::session::{Beginning, FIRST_COMMAND, FIRST_CONNECTION, LostStage, Session};
+use super::session::{Beginning, FIRST_CONNECTION, LostStage, Session};
 use super::{Client, ClientAction, ClientEvent, Connection, Failure, Stage, State};
 use crate::ConnectionId;
-use crate::login::{ClientAdmission, ClientRefusal, LoginPlan};
+use crate::login::{ClientAdmission, ClientRefusal};
 use crate::serial::Serial;
 
 /// Portals that are tried.
@@ -51,7 +49,7 @@ pub(super) struct Seek {
     redirected: Option<SocketAddr>,
     redirections: u8,
     /// The target has refused a list of CHAP algorithms.
-    md5_only: bool,
+    pub(super) md5_only: bool,
     backoff: Backoff,
     /// What went wrong last, other than silence.
     pub(super) last: Option<Failure>,
@@ -230,47 +228,12 @@ impl Client {
         self.connections.push(Connection { id, number, portal, since: now, stage, is_announced: false });
     }
 
-    /// A connection is open.
-    pub fn connected(&mut self, connection: ConnectionId, now: Instant) {
-        let (tsih, command_number) = match &self.state {
-            State::Seeking(None) => (0, FIRST_COMMAND),
-            State::Seeking(Some(session)) | State::Live(session) => (session.tsih, session.command_number()),
-            State::Leaving(_) | State::Closed => return,
-        };
-        let known = self.connections.iter_mut().find(|known| known.id == connection);
-        let Some(known) = known.filter(|known| matches!(known.stage, Stage::Opening)) else { return };
-        let mut seed = [0; 32];
-        self.random.fill_bytes(&mut seed);
-        let (number, md5_only) = (known.number, self.seek.md5_only);
-        let mover = (self.make_datamover)(seed);
-        let is_iser = mover.reaches_memory();
-        let plan =
-            LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
-        known.since = now;
-        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan, now)));
-    }
-
-    /// Bytes of a login have arrived.
-    pub(super) fn filled_login(&mut self, at: usize, count: usize, now: Instant) {
-        let Stage::Login(entering) = &mut self.connections[at].stage else { return };
-        let Some(end) = entering.filled(count) else { return };
-        let known = self.connections.swap_remove(at);
-        match end {
-            Ok(brought) => self.admit(known, brought, now),
-            Err(refusal) => {
-                self.actions.push_back(ClientAction::Close { connection: known.id });
-                self.attempt_failed(Attempt::Refused(refusal), now);
-            }
-        }
-        self.follow_up(now);
-        self.send_waiting();
-    }
-
     /// A connection is logged in.
-    fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
+    pub(super) fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
         let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
-        known.stage = Stage::Full(Box::new(Link::new(mover, brought.connection, expected_status, now)));
+        let link = Link::new(mover, brought.connection, self.config.commands_max, expected_status, now);
+        known.stage = Stage::Full(Box::new(link));
         let (id, portal) = (known.id, known.portal);
         self.connections.push(known);
         match std::mem::replace(&mut self.state, State::Closed) {

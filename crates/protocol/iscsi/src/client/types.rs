@@ -127,6 +127,12 @@ pub enum Failure {
         /// What shows it, and what to do.
         reason: String,
     },
+    /// There is no connection by RDMA.
+    #[error("there is no RDMA connection to the target: {reason}")]
+    NoRdma {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The target refused us.
     #[error("the target refused the login: {reason}")]
     Refused {

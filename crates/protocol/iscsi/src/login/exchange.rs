@@ -220,7 +220,7 @@ impl Exchange {
             // RFC 7143 13.9: in the first answer.
             self.answers.push("TargetPortalGroupTag", &self.portal.group_tag.to_string());
         }
-        let (session, receive_data_max_bytes) = match (is_discovery, self.portal.is_iser) {
+        let (session, receive_data_max_bytes) = match (is_discovery, self.portal.carrier.is_rdma()) {
             (true, _) => DISCOVERY,
             (false, true) => (ISER_TARGET, ISER_RECEIVE_MAX_BYTES),
             (false, false) => (TARGET, RECEIVE_DATA_MAX_BYTES),
@@ -232,7 +232,7 @@ impl Exchange {
             requires_digests: identity.requires_digests,
             is_discovery,
             is_leading: request.tsih == 0,
-            carriage: if self.portal.is_iser { ISER } else { Carriage::Plain },
+            carriage: if self.portal.carrier.is_rdma() { ISER } else { Carriage::Plain },
         });
         let security = Security::new(identity.authentication.clone(), self.random.clone());
         Ok(Box::new(Known { identity, security, negotiation, has_introduced: false }))

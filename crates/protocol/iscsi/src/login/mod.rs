@@ -29,8 +29,28 @@ pub struct Portal {
     pub address: SocketAddr,
     /// The tag of the portal's group.
     pub group_tag: u16,
-    /// Connections come there over RDMA (RFC 7145).
-    pub is_iser: bool,
+    /// What carries the connections that come there.
+    pub carrier: PortalCarrier,
+}
+
+/// What carries the connections of a portal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PortalCarrier {
+    /// TCP, and nothing between.
+    #[default]
+    Tcp,
+    /// RDMA (RFC 7145), by iWARP over TCP.
+    Iwarp,
+    /// The RDMA of an adapter.
+    Adapter,
+}
+
+impl PortalCarrier {
+    /// Whether what goes over it is iSER.
+    #[must_use]
+    pub fn is_rdma(self) -> bool {
+        self != PortalCarrier::Tcp
+    }
 }
 
 /// How an initiator must show who it is.
@@ -151,6 +171,8 @@ pub enum LoginOutcome {
     Refused(String),
     /// It was sent to another address, which is no refusal; close the connection when all is sent. Who went where is for the log.
     Redirected(String),
+    /// Its connection, which an adapter carries, has ended: close it here.
+    Lost,
 }
 
 #[cfg(test)]

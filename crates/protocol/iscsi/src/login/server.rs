@@ -75,7 +75,7 @@ impl ServerLogin {
     /// Bytes have arrived.
     pub fn handle_input(&mut self, mut bytes: &[u8], directory: &dyn Directory, now: Instant) {
         self.handle_timeout(now);
-        if !self.has_spoken() && !self.portal.is_iser && bytes.starts_with(MPA_REQUEST) {
+        if !self.has_spoken() && !self.portal.carrier.is_rdma() && bytes.starts_with(MPA_REQUEST) {
             let reason =
                 "an iSER initiator has come to a portal of plain iSCSI: let it use iscsi://, or serve iser: there";
             self.end(LoginOutcome::Refused(reason.to_owned()));
@@ -88,6 +88,19 @@ impl ServerLogin {
         if let Some(LoginOutcome::Admitted(admitted)) = &mut self.outcome {
             admitted.leftover.extend_from_slice(bytes);
         }
+    }
+
+    /// The adapter that carries the connection has something, perhaps: to be called at once, and whenever its descriptor is readable.
+    pub fn handle_ready(&mut self, directory: &dyn Directory, now: Instant) {
+        self.handle_timeout(now);
+        self.mover.filled(0);
+        self.advance(directory);
+    }
+
+    /// Whether nothing is left here of what is to be sent.
+    #[must_use]
+    pub fn is_all_sent(&self) -> bool {
+        self.mover.is_empty() && self.mover.queued_bytes() == 0
     }
 
     /// Time has passed: a login that takes too long is refused.
@@ -135,11 +148,16 @@ impl ServerLogin {
                 Step::Starving => return,
                 Step::Header(header) => self.handle_header(&header),
                 Step::Pdu(pdu) => self.handle_pdu(pdu, directory),
-                Step::Torn => {
-                    let reason = self.mover.trouble().unwrap_or_else(|| "its stream broke".to_owned());
-                    self.end(LoginOutcome::Refused(reason));
-                }
+                Step::Torn => self.end(self.why_torn()),
             }
+        }
+    }
+
+    fn why_torn(&self) -> LoginOutcome {
+        match self.mover.trouble() {
+            Some(reason) => LoginOutcome::Refused(reason),
+            None if self.mover.carried().is_some() => LoginOutcome::Lost,
+            None => LoginOutcome::Refused("its stream broke".to_owned()),
         }
     }
 

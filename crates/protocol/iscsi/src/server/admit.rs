@@ -55,7 +55,7 @@ impl Server {
         let (text, leftover) = (std::mem::take(&mut admitted.text), admitted.leftover.clone());
         let mut connection = Connection::new(id, admitted, self.shared.heap_share_bytes(), now);
         connection.push_status(header.write(), Some(text.into()), &session.order);
-        connection.begin(session.parameters.error_recovery_level > 0);
+        connection.begin(session.parameters.error_recovery_level > 0, self.shared.config.commands_max);
         connection.take_all(&leftover);
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);
@@ -125,7 +125,7 @@ impl Server {
             && session.isid == admitted.isid
             && session.kind == admitted.kind
             && session.portal.group_tag == admitted.portal.group_tag
-            && session.portal.is_iser == admitted.portal.is_iser;
+            && session.portal.carrier == admitted.portal.carrier;
         if !is_same {
             return Err(Refusal::CannotJoin);
         }

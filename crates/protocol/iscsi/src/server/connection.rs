@@ -103,9 +103,9 @@ impl Connection {
 
     /// Begins the full feature phase: both directions have the agreed digests from now on.
     /// `recovers`: what is sent is kept until it is acknowledged.
-    pub(super) fn begin(&mut self, recovers: bool) {
+    pub(super) fn begin(&mut self, recovers: bool, commands_max: u32) {
         self.memory.is_on = recovers;
-        self.mover.begin(&self.parameters);
+        self.mover.begin(&self.parameters, commands_max as usize);
     }
 
     /// Takes what came behind the login.

@@ -31,7 +31,8 @@ impl Delivery {
 
     fn is_too_slow(&mut self, mover: &dyn Datamover, now: Instant) -> bool {
         let left_bytes = mover.queued_bytes() as u64 + self.unsent_bytes;
-        self.headway.is_too_slow(self.taken_bytes.saturating_sub(self.unsent_bytes), left_bytes, now)
+        let taken_bytes = mover.carried().map_or(self.taken_bytes, |carried| carried.sent_bytes);
+        self.headway.is_too_slow(taken_bytes.saturating_sub(self.unsent_bytes), left_bytes, now)
     }
 }
 

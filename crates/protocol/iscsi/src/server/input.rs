@@ -42,7 +42,8 @@ impl Session {
                 Step::Pdu(pdu) => self.handle_pdu(at, pdu, shared, now),
                 // RFC 7143 7.7: without the header's digest the next PDU cannot be found.
                 Step::Torn => {
-                    shared.tally.header_digest_errors += 1;
+                    let has_stream = self.connections[at].mover.carried().is_none();
+                    shared.tally.header_digest_errors += u64::from(has_stream);
                     self.drop_connection(at, shared, now);
                 }
             }

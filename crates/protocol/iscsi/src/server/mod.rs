@@ -1,5 +1,6 @@
 //! The target's end: sessions and connections of one shard.
 
+mod adapter;
 mod admit;
 mod answer;
 mod command;

@@ -10,7 +10,7 @@ use crate::digest::Digests;
 use crate::login::Portal;
 
 /// One session as it is now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionStatus<'a> {
     /// Its nexus.
     pub nexus: NexusId,
@@ -24,6 +24,8 @@ pub struct SessionStatus<'a> {
     pub digests: Digests,
     /// How the data that its initiator has sent came to its place, on the connections that it has now.
     pub movement: Movement,
+    /// The RDMA adapter that carries its first connection, for people, if one does.
+    pub adapter: Option<String>,
 }
 
 impl Server {
@@ -59,6 +61,7 @@ impl Session {
         let (portal, user) = (self.portal, self.owner.user());
         let mut movement = Movement::default();
         connections.iter().for_each(|connection| movement.add(&connection.mover.movement()));
-        SessionStatus { nexus: self.nexus, connections: connections.len(), portal, user, digests, movement }
+        let adapter = connections.first().and_then(|connection| connection.mover.adapter());
+        SessionStatus { nexus: self.nexus, connections: connections.len(), portal, user, digests, movement, adapter }
     }
 }

@@ -6,8 +6,9 @@ use sanwire_iser::wire::{HeaderForm, IserHeader};
 use sanwire_iwarp::wire::{Opcode, fpdu_bytes};
 use sanwire_iwarp::{Config, Connection, Event, Registration};
 
+use super::host::Host;
 use super::raw::{ID, Line, NORMAL, Raw, message_as, of_blocks, opened, window};
-use super::world::{Host, MEMORY_BYTES};
+use super::world::MEMORY_BYTES;
 
 /// Gives four WRITEs of these numbers at once. Tells how many RDMA Reads they bring before one is answered, and answers them then.
 fn reads_at_a_time(raw: &mut Raw, numbers: std::ops::Range<u32>) -> usize {

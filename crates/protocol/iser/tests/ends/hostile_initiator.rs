@@ -12,9 +12,10 @@ use sanwire_iscsi::{ConnectionId, ConnectionParameters, Destination, Step};
 use sanwire_iser::wire::{HeaderForm, IserHeader, Window};
 use sanwire_iwarp::{Config, Ended, Event, Fault, Memory, Order, Registration, SendKind, Stag};
 
+use super::host::Host;
 use super::pair::{Pair, message};
 use super::raw::{ID, Line, NORMAL, Raw, command, of_blocks, opened, window};
-use super::world::{Host, MEMORY_BYTES};
+use super::world::MEMORY_BYTES;
 
 #[test]
 fn data_and_status_are_a_write_and_an_answer_that_closes_the_memory() {
@@ -146,7 +147,7 @@ fn short_sends_end_the_connection() {
 fn hello_is_answered_once_the_login_is_over() {
     let hello = IserHeader::Hello { versions: (10, 1), ird: 5 }.write().to_vec();
     let mut pair = Pair::of_target(&NORMAL.write());
-    pair.ours.begin(&ConnectionParameters::default());
+    pair.ours.begin(&ConnectionParameters::default(), 32);
     pair.say(hello.clone(), None);
     assert!(matches!(pair.ours.poll(), Step::Starving));
     pair.pass();

@@ -1,9 +1,13 @@
 //! Both ends of iSER against each other in one thread, over streams that come in pieces and are cut; and each of them against somebody
 //! who breaks the rules.
 
+mod by_adapter;
+mod cables;
 mod depths;
 mod dissection;
 mod exchange;
+mod host;
+mod hostile_by_adapter;
 mod hostile_initiator;
 mod hostile_target;
 mod nudge;

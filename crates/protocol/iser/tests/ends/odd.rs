@@ -114,8 +114,8 @@ impl Datamover for Odd {
         self.mover.note_segment_bytes(segment_bytes);
     }
 
-    fn begin(&mut self, parameters: &ConnectionParameters) {
-        self.mover.begin(parameters);
+    fn begin(&mut self, parameters: &ConnectionParameters, commands_max: usize) {
+        self.mover.begin(parameters, commands_max);
     }
 
     fn has_failed(&self) -> bool {

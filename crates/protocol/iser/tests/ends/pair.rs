@@ -37,7 +37,7 @@ impl Pair {
     pub fn of_initiator_with(seed: [u8; 32]) -> Pair {
         let theirs = with_receives(Connection::responder(bare()).expect("a connection"));
         let mut pair = Pair { ours: sanwire_iser::initiator(seed), theirs, told: Vec::new() }.connected();
-        pair.ours.begin(&ConnectionParameters { receive_data_max_bytes: 1024, ..ConnectionParameters::default() });
+        pair.ours.begin(&ConnectionParameters { receive_data_max_bytes: 1024, ..ConnectionParameters::default() }, 32);
         pair
     }
 

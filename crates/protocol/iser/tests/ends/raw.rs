@@ -7,7 +7,8 @@ use sanwire_iscsi::wire::{Header, LoginRequest, LoginResponse, ScsiCommand};
 use sanwire_iser::wire::{HeaderForm, IserHeader, SetUp, Window};
 use sanwire_iwarp::{Config, Connection, Event, Order, SendKind, Stag};
 
-use super::world::{End, Host, name};
+use super::host::{End, Host};
+use super::world::name;
 
 /// What Linux says when it connects.
 pub const NORMAL: SetUp = SetUp { has_addresses: true, lacks_invalidation: false };

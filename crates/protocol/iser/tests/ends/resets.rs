@@ -6,9 +6,10 @@ use sanwire_iscsi::wire::TaskRequest;
 use sanwire_iser::wire::{HeaderForm, IserHeader};
 use sanwire_iwarp::{Config, Registration};
 
+use super::host::Host;
 use super::pair::message;
 use super::raw::{ID, Line, of_blocks, opened, window};
-use super::world::{Host, MEMORY_BYTES};
+use super::world::MEMORY_BYTES;
 
 const OTHER: ConnectionId = ConnectionId(2);
 

@@ -2,54 +2,28 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Packet, Region, Slice};
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_buffer::{Frame, Packet, Slice};
+use sanwire_core::{Instant, Lun};
 use sanwire_iscsi::*;
-use sanwire_iser::{initiator, target};
-use sanwire_scsi::{Cdb, Reply, Status, Task};
+use sanwire_iser::initiator;
+use sanwire_scsi::{Cdb, Status};
+
+use super::cables::Cables;
+use super::host::{End, Host};
 
 pub const BLOCK_BYTES: usize = 512;
 pub const MEMORY_BYTES: usize = 8 << 20;
-const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 pub fn portal(is_iser: bool) -> Portal {
-    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, is_iser }
+    let carrier = if is_iser { PortalCarrier::Iwarp } else { PortalCarrier::Tcp };
+    Portal { address: SocketAddr::new(HOST, ISCSI_PORT), group_tag: 1, carrier }
 }
 
 pub fn name() -> IscsiName {
     "iqn.2026-11.org.sanwire:disk".parse().unwrap()
-}
-
-pub struct OneTarget;
-
-impl Directory for OneTarget {
-    fn target(&self, wanted: &IscsiName, _: &IscsiName, _: IpAddr, _: &Portal) -> Result<TargetEntry, LoginRefusal> {
-        if *wanted != name() {
-            return Err(LoginRefusal::NotFound);
-        }
-        Ok(TargetEntry {
-            id: TargetId(1),
-            alias: "toy".into(),
-            authentication: Authentication::default(),
-            requires_digests: false,
-            redirect: None,
-        })
-    }
-
-    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
-        true
-    }
-
-    fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> Result<Authentication, LoginRefusal> {
-        Ok(Authentication::default())
-    }
-
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        vec![(name(), vec!["10.0.0.1:3260,1".into()])]
-    }
 }
 
 pub fn config(target: Option<IscsiName>) -> ClientConfig {
@@ -69,154 +43,14 @@ pub fn config(target: Option<IscsiName>) -> ClientConfig {
     }
 }
 
-/// The target's end of one connection.
-pub enum End {
-    Login(Box<ServerLogin>),
-    Admitted,
-}
-
-/// A target: its logins, its sessions, and its disk.
-pub struct Host {
-    pub server: Server,
-    pub memory: Region,
-    pub ends: BTreeMap<ConnectionId, End>,
-    pub disk: Vec<u8>,
-    /// Commands are not executed.
-    pub is_frozen: bool,
-    pub refusals: Vec<String>,
-    /// Connections that it has closed.
-    pub closed: Vec<ConnectionId>,
-    /// Bytes to each initiator.
-    pub output: BTreeMap<ConnectionId, VecDeque<u8>>,
-    admissions: u64,
-}
-
-impl Host {
-    pub fn new() -> Self {
-        let memory = Region::new(MEMORY_BYTES).unwrap();
-        let server = Server::new(ServerConfig {
-            memory: memory.clone(),
-            directory: Arc::new(OneTarget),
-            commands_max: 32,
-            transfer_max_bytes: 1 << 20,
-        });
-        Host {
-            server,
-            memory,
-            ends: BTreeMap::new(),
-            disk: vec![0; 4096 * BLOCK_BYTES],
-            is_frozen: false,
-            refusals: Vec::new(),
-            closed: Vec::new(),
-            output: BTreeMap::new(),
-            admissions: 0,
-        }
-    }
-
-    pub fn open(&mut self, connection: ConnectionId, is_iser: bool, now: Instant) {
-        let seed = [connection.0 as u8 + 1; 32];
-        let login = if is_iser {
-            ServerLogin::over(target(seed), portal(true), HOST, seed, now)
-        } else {
-            ServerLogin::new(portal(false), HOST, seed, now)
-        };
-        self.ends.insert(connection, End::Login(Box::new(login)));
-        self.output.insert(connection, VecDeque::new());
-    }
-
-    fn execute(&mut self, task: &Task) -> Reply {
-        let cdb = &task.cdb;
-        let at = usize::from(u16::from_be_bytes([cdb[4], cdb[5]])) * BLOCK_BYTES;
-        match cdb.operation_code() {
-            0x28 => {
-                let end = at + usize::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK_BYTES;
-                Reply::good(Some(self.disk[at..end].to_vec().into()))
-            }
-            0x2a => {
-                if let Some(data) = &task.data_out {
-                    data.copy_to(&mut self.disk[at..at + data.len()]);
-                }
-                Reply::good(None)
-            }
-            _ => Reply::good(None),
-        }
-    }
-
-    pub fn drain(&mut self, now: Instant) {
-        while let Some(event) = self.server.poll_event() {
-            match event {
-                ServerEvent::Command { handle, task, .. } if !self.is_frozen => {
-                    let reply = self.execute(&task);
-                    self.server.reply(handle, reply, now);
-                }
-                ServerEvent::Manage { handle, function, .. } => {
-                    if let Function::AbortTask(command) | Function::AbandonTask(command) = function {
-                        self.server.aborted(command, now);
-                    }
-                    self.server.managed(handle, ManageOutcome::Complete, now);
-                }
-                ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.closed.push(connection),
-                ServerEvent::Command { .. } | ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {
-                }
-            }
-        }
-        while let Some(connection) = self.server.poll_ready() {
-            let output = self.output.entry(connection).or_default();
-            while let Some(packet) = self.server.poll_transmit(connection) {
-                put(output, &packet);
-            }
-        }
-    }
-
-    /// Takes bytes of an initiator; gives how many, which may be none while it must wait.
-    pub fn feed(&mut self, connection: ConnectionId, bytes: &[u8], now: Instant) -> usize {
-        let taken = match self.ends.get_mut(&connection) {
-            None => bytes.len(),
-            Some(End::Login(login)) => {
-                login.handle_input(bytes, &OneTarget, now);
-                while let Some(packet) = login.poll_transmit() {
-                    put(self.output.entry(connection).or_default(), &packet);
-                }
-                match login.poll_outcome() {
-                    Some(LoginOutcome::Admitted(admitted)) => {
-                        self.ends.insert(connection, End::Admitted);
-                        self.admissions += 1;
-                        let admission = Admission { tsih: self.admissions as u16, nexus: NexusId(self.admissions) };
-                        self.server.admit(connection, *admitted, admission, now);
-                    }
-                    Some(LoginOutcome::Refused(reason) | LoginOutcome::Redirected(reason)) => {
-                        self.ends.remove(&connection);
-                        self.refusals.push(reason);
-                        self.closed.push(connection);
-                    }
-                    None => {}
-                }
-                bytes.len()
-            }
-            Some(End::Admitted) => {
-                let taken = fill(self.server.spaces(connection), bytes);
-                self.server.filled(connection, taken, now);
-                taken
-            }
-        };
-        self.drain(now);
-        taken
-    }
-
-    pub fn lose(&mut self, connection: ConnectionId, now: Instant) {
-        self.ends.remove(&connection);
-        self.output.remove(&connection);
-        self.server.connection_lost(connection, now);
-        self.drain(now);
-    }
-}
-
 pub struct World {
     pub client: Client,
     pub host: Host,
     /// The portal is one of iSER.
     is_iser: bool,
-    wires: BTreeMap<ConnectionId, VecDeque<u8>>,
+    pub wires: BTreeMap<ConnectionId, VecDeque<u8>>,
+    /// There are adapters, and no streams.
+    pub cables: Option<Cables>,
     pub now: Instant,
     pub events: Vec<ClientEvent>,
     /// Bytes at a time.
@@ -240,6 +74,7 @@ impl World {
             host: Host::new(),
             is_iser: true,
             wires: BTreeMap::new(),
+            cables: None,
             now,
             events: Vec::new(),
             piece,
@@ -257,6 +92,10 @@ impl World {
     pub fn drain(&mut self) {
         self.host.drain(self.now);
         for connection in std::mem::take(&mut self.host.closed) {
+            if let Some(cables) = &mut self.cables {
+                cables.closing.push(connection);
+                continue;
+            }
             // What was sent before still comes.
             while self.feed_client(connection) {}
             self.cut(connection);
@@ -266,6 +105,8 @@ impl World {
         }
         while let Some(action) = self.client.poll_action() {
             match action {
+                ClientAction::Connect { connection, .. } if self.cables.is_some() => self.open_cable(connection),
+                ClientAction::Close { connection } if self.cables.is_some() => self.close_cable(connection),
                 ClientAction::Connect { connection, .. } => {
                     self.host.open(connection, self.is_iser, self.now);
                     self.wires.insert(connection, VecDeque::new());
@@ -289,7 +130,7 @@ impl World {
     /// Moves a piece each way on every connection; whether anything moved.
     pub fn step(&mut self) -> bool {
         self.drain();
-        let mut moved = false;
+        let mut moved = self.step_cables();
         for connection in self.connections() {
             moved |= self.feed_server(connection);
             self.drain();
@@ -333,6 +174,9 @@ impl World {
     }
 
     pub fn cut(&mut self, connection: ConnectionId) {
+        if self.cables.is_some() {
+            return self.cut_cable(connection);
+        }
         if self.wires.remove(&connection).is_some() {
             self.client.connection_lost(connection, self.now);
             self.host.lose(connection, self.now);
@@ -385,7 +229,8 @@ impl World {
         let data_in = (data_in > 0).then(|| Frame::from(vec![0; data_in]));
         let order =
             Order { lun: Lun::default(), cdb, is_repeatable: true, data_out: data_out.map(Slice::from), data_in };
-        self.client.order(order, self.now).expect("room")
+        let events = &self.events;
+        self.client.order(order, self.now).unwrap_or_else(|_| panic!("no room: {events:?}"))
     }
 
     /// The data that a command has brought, which must have gone well.

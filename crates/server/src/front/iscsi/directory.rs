@@ -10,12 +10,14 @@ use sanwire_core::{NexusId, Principal};
 use sanwire_device::LogicalUnits;
 use sanwire_io::interface;
 use sanwire_iscsi::{
-    Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
+    Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, PortalCarrier, SessionKind, TargetEntry,
+    TargetId,
 };
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::Designator;
 
 use crate::announce::Announced;
+use crate::channel::PortalPath;
 use crate::front::iscsi::copy_targets::{Guests, Neighbours};
 use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError, iscsi_port_id};
 use crate::front::iscsi::target_table::{Departures, TargetChanges, TargetNodeTable};
@@ -42,7 +44,12 @@ pub(crate) struct TargetNodes {
 pub(crate) fn portals_of<'a>(wires: impl Iterator<Item = &'a Wire>) -> Vec<Portal> {
     let portal = |wire: &Wire| {
         let (address, group_tag) = wire.portal()?;
-        Some(Portal { address, group_tag, is_iser: wire.is_rdma() })
+        let carrier = match wire.portal_path() {
+            PortalPath::Rdma => PortalCarrier::Adapter,
+            PortalPath::Tcp if wire.is_rdma() => PortalCarrier::Iwarp,
+            PortalPath::Tcp => PortalCarrier::Tcp,
+        };
+        Some(Portal { address, group_tag, carrier })
     };
     wires.filter_map(portal).collect()
 }
@@ -191,7 +198,7 @@ impl TargetNodes {
     fn addresses(&self, export: &TargetNode, portal: &Portal) -> Vec<String> {
         let here = portal.address.ip().to_canonical();
         let listed =
-            self.portals.iter().filter(|told| told.is_iser == portal.is_iser && export.has_portal(told.group_tag));
+            self.portals.iter().filter(|told| told.carrier == portal.carrier && export.has_portal(told.group_tag));
         let interfaces = if self.announced.is_all() { None } else { interface::watch().known() };
         let interfaces = interfaces.as_deref().map_or(&[][..], Vec::as_slice);
         let told = listed.flat_map(|Portal { address, group_tag: tag, .. }| {

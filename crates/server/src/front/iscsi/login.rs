@@ -1,14 +1,14 @@
 //! iSCSI's login phase, for the login listener.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
-use sanwire_iscsi::{Admitted, LoginOutcome as Outcome, Portal, ServerLogin, SessionKind};
+use sanwire_iscsi::{Admitted, LoginOutcome as Outcome, Portal, PortalCarrier, ServerLogin, SessionKind};
 
 use crate::front::iscsi::directory::TargetNodes;
-use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
+use crate::front::{Caller, LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
 
 pub(crate) static LOGIN_RESULTS: TallyFamily =
     TallyFamily { name: "sanwire_iscsi_logins", help: "How logins have ended", label: "result" };
@@ -50,13 +50,22 @@ impl LoginService for Logins {
         self.targets.may_permit(peer, is_local)
     }
 
-    fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
-        let (address, group_tag) = portal;
-        let portal = Portal { address, group_tag, is_iser: self.spoken.rdma && !self.spoken.plain };
-        let beginning = Beginning { portal, peer: peer.ip().to_canonical(), seed, at: now };
+    fn begin(&self, caller: Caller, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
+        let Caller { portal: (address, group_tag), peer, queue_pair } = caller;
+        let (front, targets) = (self.front, Arc::clone(&self.targets));
+        let at = |carrier| Portal { address, group_tag, carrier };
+        let peer = peer.ip().to_canonical();
+        if let Some(queue_pair) = queue_pair {
+            let (mover, portal) = (sanwire_iser::target_by(queue_pair), at(PortalCarrier::Adapter));
+            let machine = ServerLogin::over(mover, portal, peer, seed, now);
+            return Box::new(Login { machine, undecided: None, front, targets });
+        }
+        let is_rdma = self.spoken.rdma && !self.spoken.plain;
+        let portal = at(if is_rdma { PortalCarrier::Iwarp } else { PortalCarrier::Tcp });
+        let beginning = Beginning { portal, peer, seed, at: now };
         let machine = beginning.machine();
         let undecided = (self.spoken.plain && self.spoken.rdma).then_some(beginning);
-        Box::new(Login { machine, undecided, front: self.front, targets: Arc::clone(&self.targets) })
+        Box::new(Login { machine, undecided, front, targets })
     }
 }
 
@@ -71,7 +80,7 @@ struct Beginning {
 impl Beginning {
     fn machine(&self) -> ServerLogin {
         let Beginning { portal, peer, seed, at } = *self;
-        if portal.is_iser {
+        if portal.carrier.is_rdma() {
             ServerLogin::over(sanwire_iser::target(seed), portal, peer, seed, at)
         } else {
             ServerLogin::new(portal, peer, seed, at)
@@ -93,10 +102,18 @@ impl LoginPhase for Login {
             && let Some(mut beginning) = self.undecided.take()
             && *first == RDMA_BEGINS_WITH
         {
-            beginning.portal.is_iser = true;
+            beginning.portal.carrier = PortalCarrier::Iwarp;
             self.machine = beginning.machine();
         }
         self.machine.handle_input(bytes, &*self.targets, now);
+    }
+
+    fn handle_ready(&mut self, now: Instant) {
+        self.machine.handle_ready(&*self.targets, now);
+    }
+
+    fn is_all_sent(&self) -> bool {
+        self.machine.is_all_sent()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -120,6 +137,7 @@ impl LoginPhase for Login {
             Outcome::Admitted(admitted) => LoginOutcome::Passed(newcomer(admitted, self.front, &self.targets)),
             Outcome::Refused(reason) => LoginOutcome::Refused(reason),
             Outcome::Redirected(note) => LoginOutcome::Redirected(note),
+            Outcome::Lost => LoginOutcome::Lost,
         })
     }
 }

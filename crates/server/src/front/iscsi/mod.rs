@@ -35,8 +35,8 @@ use self::login::Passed;
 pub(crate) use self::login::{LOGIN_RESULTS, Logins, Spoken};
 use self::target_node::iscsi_port;
 use super::{
-    Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, LoginStatus, ManageOutcome,
-    NewNexus, NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId, Tally,
+    Admission, Carried, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, LoginStatus,
+    ManageOutcome, NewNexus, NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId, Tally,
 };
 use crate::command::CommandRef;
 use crate::error::StartError;
@@ -313,12 +313,12 @@ impl FrontEnd for Iscsi {
 
     fn connections(&self) -> Vec<ConnectionStatus> {
         let count = |status: SessionStatus<'_>| {
-            let SessionStatus { nexus, connections: links, portal, user, digests, movement } = status;
+            let SessionStatus { nexus, connections: links, portal, user, digests, movement, adapter } = status;
             let shown = [("chap", user.is_some()), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
             let portal = format!("{},{}", portal.address, portal.group_tag);
-            let login = Some(LoginStatus { portal, user: user.map(str::to_owned) });
+            let login = Some(LoginStatus { portal, user: user.map(str::to_owned), adapter });
             ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement) }
         };
         self.server.session_statuses().map(count).collect()
@@ -360,6 +360,16 @@ impl StreamEnd for Server {
 
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize) {
         Server::note_unsent(self, ConnectionId(stream.0), unsent_bytes);
+    }
+
+    fn handle_ready(&mut self, stream: StreamId, now: Instant) {
+        Server::handle_ready(self, ConnectionId(stream.0), now);
+    }
+
+    fn carried(&self, stream: StreamId) -> Option<Carried> {
+        let connection = ConnectionId(stream.0);
+        let sanwire_iscsi::Carried { received_bytes, sent_bytes } = Server::carried(self, connection)?;
+        Some(Carried { received_bytes, sent_bytes, is_all_sent: self.is_all_sent(connection) })
     }
 
     fn note_segment(&mut self, stream: StreamId, segment_bytes: usize) {

@@ -8,8 +8,8 @@ use sanwire_io::Poller;
 use sanwire_io::tcp::Listener;
 use sanwire_iscsi::wire::LoginRequest;
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, ByteStream, ConnectionParameters, Digests, LoginRefusal, Portal, SessionKind,
-    SessionParameters, TargetEntry,
+    Admission, Admitted, Authentication, ByteStream, ConnectionParameters, Digests, LoginRefusal, Portal,
+    PortalCarrier, SessionKind, SessionParameters, TargetEntry,
 };
 
 use super::directory::TargetNodes;
@@ -55,7 +55,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1, is_iser: false },
+        portal: Portal { address, group_tag: 1, carrier: PortalCarrier::Tcp },
         kind: SessionKind::Normal { target: TargetId(0), name: initiator.clone() },
         connection: ConnectionParameters {
             digests: Digests::default(),
@@ -115,7 +115,7 @@ impl World {
         let (stream, _) = accepted.unwrap();
         let now = Instant::ZERO;
         let id = streams
-            .add(stream, (0, NexusId(1)), Seat::for_test(), &mut poller, now)
+            .add(stream.into(), (0, NexusId(1)), Seat::for_test(), &mut poller, now)
             .map_err(|(_, error)| error)
             .unwrap();
         server.admit(ConnectionId(id.0), admitted(name), Admission { tsih: 1, nexus: NexusId(1) }, now);

@@ -12,7 +12,7 @@ use sanwire_visa::wire::setup::{Connect, steering_word};
 use sanwire_visa::wire::{HEADER_BYTES, Kind};
 
 use crate::front::hyperscsi::clients::Clients;
-use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
+use crate::front::{Caller, LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
 
 /// How long it may take.
 const GREETING_MAX: Duration = Duration::from_secs(10);
@@ -50,13 +50,8 @@ impl LoginService for Greetings {
         self.clients.permits(Peer::Udp(SocketAddr::new(peer, 0)), None)
     }
 
-    fn begin(
-        &self,
-        (_, group_tag): (SocketAddr, u16),
-        peer: SocketAddr,
-        _seed: [u8; 32],
-        now: Instant,
-    ) -> Box<dyn LoginPhase> {
+    fn begin(&self, caller: Caller, _seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
+        let Caller { portal: (_, group_tag), peer, .. } = caller;
         // From where nobody may come there is nothing to wait for.
         let may_come = self.clients.permits(Peer::Udp(peer), None);
         Box::new(Greeting {

@@ -9,6 +9,7 @@ use super::super::testing::{any_port, config};
 use super::super::{Answer, Request};
 use super::wires::portals;
 use super::*;
+use crate::channel::PortalPath;
 use crate::config::ServerConfig;
 use crate::counting::{ConnectionCount, PacketCount, User, Uses};
 use crate::front::TallyFamily;
@@ -118,12 +119,25 @@ fn a_portal_of_all_addresses_has_the_connections_of_its_own_family() {
     let wires = ["iscsi:[::]:3260", "iscsi:0.0.0.0:3260"].map(|wire| wire.parse::<Wire>().unwrap());
     let at = |local: &str, connections| {
         let count = PortalCount { connections, ..PortalCount::default() };
-        (local.parse().unwrap(), count)
+        ((local.parse().unwrap(), PortalPath::Tcp), count)
     };
     let counts = vec![at("192.0.2.1:3260", 1), at("[2001:db8::1]:3260", 2), at("[::ffff:192.0.2.2]:3260", 4)];
     let of_all = [Counted { portals: counts, ..counted(0, Vec::new()) }];
     let served = portals(&of_all, &wires);
     assert_eq!(wires.map(|wire| served[&wire.to_string()].connections), [2, 5]);
+}
+
+/// Adapters have other ports than TCP.
+#[test]
+fn a_portal_by_adapters_at_the_address_and_port_of_one_by_tcp_has_its_own_connections() {
+    let wires = ["iser:10.0.0.1", "iser:10.0.0.1,path=rdma"].map(|wire| wire.parse::<Wire>().unwrap());
+    let at = |path, connections| {
+        let count = PortalCount { connections, ..PortalCount::default() };
+        (("10.0.0.1:3260".parse().unwrap(), path), count)
+    };
+    let of_all = [Counted { portals: vec![at(PortalPath::Rdma, 1), at(PortalPath::Tcp, 2)], ..counted(0, Vec::new()) }];
+    let served = portals(&of_all, &wires);
+    assert_eq!(wires.map(|wire| served[&wire.to_string()].connections), [2, 1]);
 }
 
 /// Two wires that do not take things for the same reason, several shards, and volumes that were used.
@@ -159,7 +173,14 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
         let (in_flight, users) = (BTreeMap::from([(slot, 3)]), vec![user("one", slot), user("two", slot)]);
         let tallies = vec![(&TALLIED, "a".to_owned(), 3), (&TALLIED, "b".to_owned(), 4)];
-        Counted { tallies, in_flight, users, connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
+        Counted {
+            tallies,
+            in_flight,
+            users,
+            connections,
+            portals: vec![((portal, PortalPath::Tcp), at)],
+            ..counted(shard, volumes)
+        }
     };
     manager.requests.add_part(Box::new(|| "# HELP x_y z.\n# TYPE x_y gauge\nx_y 1\n".to_owned()));
     let metrics =

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::{Family, Labels, Sample, both};
+use crate::channel::PortalPath;
 use crate::counting::{Counted, WireCount};
 use crate::manage::links::is_there;
 use crate::streams::{ByteCount, PortalCount};
@@ -83,13 +84,13 @@ pub(in crate::manage) fn wires(counted: &[Counted]) -> Vec<WireCount> {
 
 /// What was counted at the portals, by the wires that are served; each of them is there.
 pub(in crate::manage) fn portals(counted: &[Counted], served: &[Wire]) -> BTreeMap<String, PortalCount> {
-    let of_wires = served.iter().filter_map(|wire| Some((wire, wire.portal()?.0)));
-    let of_wires: Vec<(&Wire, SocketAddr)> = of_wires.collect();
-    let is_at = |portal: SocketAddr, local: SocketAddr| {
+    let of_wires = served.iter().filter_map(|wire| Some((wire, (wire.portal()?.0, wire.portal_path()))));
+    let of_wires: Vec<(&Wire, (SocketAddr, PortalPath))> = of_wires.collect();
+    let is_at = |(portal, portal_path): (SocketAddr, PortalPath), (local, path): (SocketAddr, PortalPath)| {
         let (portal_ip, local_ip) = (portal.ip().to_canonical(), local.ip().to_canonical());
         // A portal at `[::]` has no connections of IPv4: another one beside it may have these.
         let is_any = portal_ip.is_unspecified() && portal_ip.is_ipv4() == local_ip.is_ipv4();
-        portal.port() == local.port() && (portal_ip == local_ip || is_any)
+        portal_path == path && portal.port() == local.port() && (portal_ip == local_ip || is_any)
     };
     let mut portals: BTreeMap<String, PortalCount> =
         of_wires.iter().map(|(wire, _)| (wire.to_string(), PortalCount::default())).collect();

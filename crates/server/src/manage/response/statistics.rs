@@ -143,7 +143,7 @@ pub struct ConnectionStatistics {
 }
 
 /// How the data that an initiator has sent was brought to its place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DataStatistics {
     /// Bytes that have come into the frames of commands.
     pub placed_bytes: u64,
@@ -157,7 +157,7 @@ pub struct DataStatistics {
 }
 
 /// What a session has of RDMA.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RdmaStatistics {
     /// Keys of the initiator's memory that the server may use now.
     pub stags: u64,
@@ -165,9 +165,12 @@ pub struct RdmaStatistics {
     pub stags_ever: u64,
     /// Messages that the initiator may send now.
     pub credits: u64,
-    /// Bytes of the longest FPDU that is sent.
+    /// Bytes of the longest FPDU that is sent; zero by an adapter.
     pub fpdu_max_bytes: u32,
     /// Bytes of TCP's segments (MSS), once they are known.
     #[serde(default)]
     pub segment_bytes: Option<u32>,
+    /// The RDMA adapter of the server that carries it; null: iWARP over TCP, in software.
+    #[serde(default)]
+    pub adapter: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use sanwire_iscsi::{Directory, Portal};
+use sanwire_iscsi::{Directory, Portal, PortalCarrier};
 
 use crate::error::StartError;
 use crate::manage::testing::{any_port, config};
@@ -18,7 +18,8 @@ fn initiators_are_told_of_the_portals_of_targets_and_of_nothing_else_that_listen
     let server = Server::start(config).unwrap();
     let (address, group_tag) = server.wires().last().and_then(|wire| wire.portal()).unwrap();
     let initiator = "iqn.2026-11.org.sanwire:somebody".parse().unwrap();
-    let told = server.exports.visible(&initiator, address.ip(), &Portal { address, group_tag, is_iser: false });
+    let told =
+        server.exports.visible(&initiator, address.ip(), &Portal { address, group_tag, carrier: PortalCarrier::Tcp });
     let addresses: Vec<&[String]> = told.iter().map(|(_, addresses)| &addresses[..]).collect();
     assert_eq!(addresses, [[format!("{address},1")]]);
     server.stop().unwrap();
@@ -39,8 +40,8 @@ fn a_port_of_both_is_told_to_those_of_either_kind() {
     assert_eq!(plain.portal(), rdma.portal());
     let (address, group_tag) = plain.portal().unwrap();
     let initiator = "iqn.2026-11.org.sanwire:somebody".parse().unwrap();
-    for is_iser in [false, true] {
-        let told = server.exports.visible(&initiator, address.ip(), &Portal { address, group_tag, is_iser });
+    for carrier in [PortalCarrier::Tcp, PortalCarrier::Iwarp] {
+        let told = server.exports.visible(&initiator, address.ip(), &Portal { address, group_tag, carrier });
         let addresses: Vec<&[String]> = told.iter().map(|(_, addresses)| &addresses[..]).collect();
         assert_eq!(addresses, [[format!("{address},1")]]);
     }

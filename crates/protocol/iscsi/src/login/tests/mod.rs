@@ -91,7 +91,8 @@ fn config() -> ClientConfig {
 }
 
 fn server_with_seed(seed: u8) -> ServerLogin {
-    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 7, is_iser: false };
+    let portal =
+        Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 7, carrier: PortalCarrier::Tcp };
     ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), [seed; 32], Instant::ZERO)
 }
 

@@ -27,7 +27,7 @@ use sanwire_scsi::{Reply, Task};
 use super::*;
 use crate::byte_stream::ByteStream;
 use crate::digest::{Digests, digest, padding_bytes};
-use crate::login::{Authentication, LoginRefusal, Portal, SessionKind, TargetEntry};
+use crate::login::{Authentication, LoginRefusal, Portal, PortalCarrier, SessionKind, TargetEntry};
 use crate::name::{IscsiName, Isid};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::receiver::{Destination, Receiver, Step};
@@ -90,7 +90,7 @@ fn admitted(session: SessionParameters) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1, is_iser: false },
+        portal: Portal { address, group_tag: 1, carrier: PortalCarrier::Tcp },
         kind: SessionKind::Normal { target: TargetId(0), name: target_name(0) },
         connection: ConnectionParameters {
             digests: Digests::default(),

@@ -13,7 +13,7 @@ fn name(text: &str) -> IscsiName {
 }
 
 fn portal(address: &str, group_tag: u16) -> Portal {
-    Portal { address: address.parse().unwrap(), group_tag, is_iser: false }
+    Portal { address: address.parse().unwrap(), group_tag, carrier: PortalCarrier::Tcp }
 }
 
 fn user(name: &str) -> Credential {
@@ -91,12 +91,21 @@ fn portals_are_told_as_they_are_reached() {
 /// iSCSI, and iSER wherever by iSER.
 #[test]
 fn a_portal_tells_of_those_that_are_spoken_to_as_it_is() {
-    let iser = |address: &str| Portal { is_iser: true, ..portal(address, 1) };
-    let portals = vec![portal("10.0.0.1:3260", 1), iser("10.0.0.1:3261"), iser("10.0.0.2:3261")];
+    let by = |carrier, address: &str| Portal { carrier, ..portal(address, 1) };
+    let (iser, by_adapter) =
+        (|address: &str| by(PortalCarrier::Iwarp, address), |address: &str| by(PortalCarrier::Adapter, address));
+    let portals = vec![
+        portal("10.0.0.1:3260", 1),
+        iser("10.0.0.1:3261"),
+        iser("10.0.0.2:3261"),
+        by_adapter("10.0.0.1:3260"),
+        by_adapter("10.0.0.3:3260"),
+    ];
     let exports = exports_at(portals, vec![target("all", &["any"])]);
     let told = |at: Portal| exports.visible(&name("host"), FAR.parse().unwrap(), &at).remove(0).1;
     assert_eq!(told(portal("10.0.0.1:3260", 1)), ["10.0.0.1:3260,1"]);
     assert_eq!(told(iser("10.0.0.1:3261")), ["10.0.0.1:3261,1", "10.0.0.2:3261,1"]);
+    assert_eq!(told(by_adapter("10.0.0.3:3260")), ["10.0.0.1:3260,1", "10.0.0.3:3260,1"]);
 }
 
 #[test]

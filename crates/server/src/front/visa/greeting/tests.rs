@@ -12,6 +12,7 @@ use sanwire_visa::framing::framed;
 
 use super::*;
 use crate::budget::Budget;
+use crate::front::Caller;
 use crate::front::visa::PORT;
 use crate::front::visa::tests::{clients, key, peer};
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
@@ -22,9 +23,13 @@ use crate::registry::Registry;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How a connection from there begins that says this, of a client with this key, where these rules hold.
+fn caller(from: SocketAddr) -> Caller {
+    Caller { portal: (peer(1, PORT), 1), peer: from, queue_pair: None }
+}
+
 fn greeted(clients: &Arc<Clients>, from: SocketAddr, number: u8) -> LoginOutcome {
     let greetings = Greetings { front: 4, clients: Arc::clone(clients), shards: 3 };
-    let mut phase = greetings.begin((peer(1, PORT), 1), from, [0; 32], Instant::ZERO);
+    let mut phase = greetings.begin(caller(from), [0; 32], Instant::ZERO);
     if phase.poll_timeout().is_some_and(|at| at <= Instant::ZERO) {
         phase.handle_timeout(Instant::ZERO);
     } else {
@@ -56,7 +61,7 @@ fn who_is_not_allowed_is_refused_before_it_takes_a_place() {
 fn who_comes_from_where_nobody_may_come_is_not_waited_for() {
     let clients = clients(&["10.0.0.3"]);
     let greetings = Greetings { front: 4, clients, shards: 1 };
-    let begin = |host| greetings.begin((peer(1, PORT), 1), peer(host, 4000), [0; 32], Instant::ZERO);
+    let begin = |host| greetings.begin(caller(peer(host, 4000)), [0; 32], Instant::ZERO);
     assert_eq!(begin(4).poll_timeout(), Some(Instant::ZERO));
     assert_eq!(begin(3).poll_timeout(), Some(Instant::ZERO + 10 * SECOND));
 }
@@ -79,7 +84,11 @@ fn a_newcomer_wakes_no_shard_but_its_own() {
     let (address, budget) = (listener.local_address().unwrap(), Budget::new(1 << 20));
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), Waker::new().unwrap());
     let desk = FrontDeskParts {
-        portals: vec![Portal { listener, group_tag: 1, logins: Arc::new(Greetings { front: 4, clients, shards: 3 }) }],
+        portals: vec![Portal {
+            listener: listener.into(),
+            group_tag: 1,
+            logins: Arc::new(Greetings { front: 4, clients, shards: 3 }),
+        }],
         registry: Arc::new(Registry::new(3, &budget)),
         inbox: ManagementQueue::new().0,
         budget,

@@ -28,7 +28,7 @@ use super::{Outcome, air, told};
 use crate::allow::{AllowList, AllowRule};
 use crate::config::VolumeConfig;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::front::{LoginService, WIRES};
+use crate::front::{Caller, LoginService, WIRES};
 use crate::login_listener::LoginListener;
 use crate::manage::testing;
 use crate::opener::Opener;
@@ -215,8 +215,9 @@ impl Host {
     pub(super) fn accept(&mut self, stream: Stream, client: usize, now: Instant) -> Outcome<()> {
         let at = IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8));
         let (peer, portal) = (SocketAddr::new(at, 40_000), portal());
+        let caller = Caller { portal: (portal.address, portal.group_tag), peer, queue_pair: None };
         let logins = Arc::clone(&self.logins);
-        self.desk.begin(stream, (portal.address, portal.group_tag), peer, &*logins, now).map_err(told)
+        self.desk.begin(stream.into(), caller, &*logins, now).map_err(told)
     }
 
     /// A packet comes.

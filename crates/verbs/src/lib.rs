@@ -1,0 +1,50 @@
+//! RDMA adapters (InfiniBand, RoCE, iWARP) as a carrier of iSER, through rdma-core.
+//!
+//! Its libraries are loaded when the first of this is used: who has no RDMA needs none of them, and [`available`] says what is missing.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`Listener`] | an address at which initiators ask for connections |
+//! | [`Connection`] | one end of a connection, a [`sanwire_iser::QueuePair`]: the end of a request, or one that connects |
+//!
+//! Both have one descriptor, which is readable when there is something to tell. Nothing blocks, and nobody polls: the adapter is asked
+//! when the descriptor says so, and when the owner of the connection has done something.
+//!
+//! One adapter makes an exception: siw, iWARP in software, connects by TCP before the kernel's call returns, so a host that does not answer
+//! there keeps its initiator's thread for as long as TCP tries.
+//!
+//! **Memory.** The keys of many adapters are easy to guess. So a connection has a protection domain of its own, outside of which its keys
+//! are of no use, wherever it gives any to the other end: at initiators, and on iWARP. Data moves to and from where it is: each window,
+//! each long read, and each long piece of data that is written is registered for as long, and by exactly as many bytes, as it is needed.
+//! A listener on InfiniBand or RoCE gives no keys away: there a [`Region`](sanwire_buffer::Region) is registered once as a whole, for this
+//! end alone, and whatever lies in it is sent from there and read to there. Messages and other short data are copied, to and from memory
+//! that belongs to the connection. What was given to a connection is let go of when its request has ended, or behind the queue pair, which
+//! is destroyed first.
+//!
+//! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
+//! here (`ibv_fork_init`).
+
+mod adapter;
+mod address;
+mod completions;
+mod connection;
+mod domain;
+mod endpoint;
+mod error;
+mod ffi;
+mod listener;
+mod manager;
+mod memory;
+mod options;
+mod orders;
+mod queue;
+mod readiness;
+mod reads;
+mod receives;
+mod windows;
+
+pub use adapter::{Adapter, Transport, available};
+pub use connection::Connection;
+pub use error::{Error, Unavailable};
+pub use listener::Listener;
+pub use options::{ConnectOptions, ListenOptions};

@@ -1,0 +1,143 @@
+//! Memory that an adapter reaches.
+
+use std::sync::Arc;
+
+use libc::c_int;
+use sanwire_buffer::{Frame, Region};
+
+use crate::domain::Domain;
+use crate::error::Error;
+use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
+
+/// Data of up to so many bytes is copied, to or from memory that is registered already: registering its own would take longer.
+pub(crate) const COPIED_MAX_BYTES: usize = 32 << 10;
+
+/// What is done with memory by an adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Access {
+    /// It writes there for this end.
+    pub(crate) local_write: bool,
+    /// The other end reads there.
+    pub(crate) remote_read: bool,
+    /// The other end writes there, which needs the right to write for this end, too.
+    pub(crate) remote_write: bool,
+}
+
+impl Access {
+    fn flags(self) -> c_int {
+        let local = if self.local_write || self.remote_write { ACCESS_LOCAL_WRITE } else { 0 };
+        let read = if self.remote_read { ACCESS_REMOTE_READ } else { 0 };
+        let write = if self.remote_write { ACCESS_REMOTE_WRITE } else { 0 };
+        local | read | write
+    }
+}
+
+/// A run of bytes that an adapter reaches as long as this exists.
+pub(crate) struct Registered {
+    pointer: *mut MemoryRegion,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: the library may be called from any thread.
+unsafe impl Send for Registered {}
+// SAFETY: what is shared is only read.
+unsafe impl Sync for Registered {}
+
+impl Registered {
+    /// # Safety
+    /// The bytes stay where they are as long as this exists. Meanwhile the adapter is told to write there, or the other end given the
+    /// key for that, only while nobody else looks there.
+    ///
+    /// # Errors
+    /// The adapter's, or the kernel's when no more memory may be locked.
+    pub(crate) unsafe fn new(
+        domain: &Arc<Domain>,
+        address: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let api = ffi::load()?;
+        // SAFETY: the domain lives as long as what belongs to it; the caller promises that the bytes do.
+        let pointer = unsafe { (api.ibv_reg_mr)(domain.pointer, address.cast(), length, access.flags()) };
+        if pointer.is_null() {
+            return Err(Error::last("memory cannot be registered with an RDMA adapter"));
+        }
+        Ok(Registered { pointer, _domain: Arc::clone(domain) })
+    }
+
+    /// By which this end reaches it.
+    pub(crate) fn local_key(&self) -> u32 {
+        // SAFETY: it lives until this is dropped.
+        unsafe { (*self.pointer).local_key }
+    }
+
+    /// By which the other end does.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.pointer).remote_key }
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*self.pointer).address.addr() as u64 }
+    }
+
+    /// All of it, as what is to be done names it.
+    pub(crate) fn whole(&self) -> ScatterGather {
+        // SAFETY: as above.
+        let length = unsafe { (*self.pointer).length };
+        ScatterGather { address: self.address(), length: length as u32, local_key: self.local_key() }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let Ok(api) = ffi::load() else { return };
+        // SAFETY: it was registered, and this is the only handle to it. When the call returns, no adapter reaches the memory any more.
+        unsafe { (api.ibv_dereg_mr)(self.pointer) };
+    }
+}
+
+/// Memory that is registered once and given out in frames.
+pub(crate) struct Pool {
+    // What is registered goes before its memory.
+    registered: Registered,
+    region: Region,
+}
+
+impl Pool {
+    /// # Errors
+    /// When there is no such memory, or it cannot be registered.
+    pub(crate) fn new(domain: &Arc<Domain>, length_bytes: usize, access: Access) -> Result<Self, Error> {
+        let region = Region::new(length_bytes)
+            .map_err(|source| Error::Adapter { what: "no memory for an RDMA connection", source })?;
+        // SAFETY: the region stays as long as it is registered. Its frames are looked at by whoever has them, who hands them to the
+        // adapter.
+        let registered = unsafe { Registered::new(domain, region.base(), region.length_bytes(), access)? };
+        Ok(Pool { registered, region })
+    }
+
+    /// A frame, if there is room for one.
+    pub(crate) fn frame(&self, length_bytes: usize) -> Option<Frame> {
+        self.region.frame(length_bytes)
+    }
+
+    /// One of its frames, as what is to be done names it.
+    pub(crate) fn piece(&self, frame: &Frame) -> ScatterGather {
+        ScatterGather {
+            address: frame.as_ptr().addr() as u64,
+            length: frame.len() as u32,
+            local_key: self.registered.local_key(),
+        }
+    }
+
+    /// Where it begins.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.region.base()
+    }
+
+    pub(crate) fn local_key(&self) -> u32 {
+        self.registered.local_key()
+    }
+}

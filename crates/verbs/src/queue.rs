@@ -1,0 +1,153 @@
+//! A queue pair: what an adapter is to do for one connection.
+
+use std::ptr;
+use std::sync::Arc;
+
+use crate::completions::Completions;
+use crate::domain::Domain;
+use crate::error::{Error, check};
+use crate::ffi::{
+    self, QP_RELIABLE, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather, SendRequest,
+};
+use crate::manager::Manager;
+
+/// What a posted request is, by its identifier: the only thing that a failed one tells of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// A receive into this slot.
+    Receive(u64),
+    /// An order of this number.
+    Order(u64),
+    /// A read of this number.
+    Read(u64),
+}
+
+const NUMBER_BITS: u32 = 56;
+
+impl Work {
+    pub(crate) fn id(self) -> u64 {
+        let (kind, number) = match self {
+            Work::Receive(number) => (0, number),
+            Work::Order(number) => (1, number),
+            Work::Read(number) => (2, number),
+        };
+        kind << NUMBER_BITS | number
+    }
+
+    pub(crate) fn of(id: u64) -> Work {
+        let number = id & ((1 << NUMBER_BITS) - 1);
+        match id >> NUMBER_BITS {
+            0 => Work::Receive(number),
+            1 => Work::Order(number),
+            _ => Work::Read(number),
+        }
+    }
+}
+
+/// The queue pair of a connection. It is gone when this is dropped: then the adapter touches nothing of what was posted.
+pub(crate) struct Queue {
+    pointer: *mut QueuePair,
+    manager: Arc<Manager>,
+}
+
+// SAFETY: the library may be called from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: the library has locks of its own for what is posted.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// One with room for so many requests of either kind.
+    ///
+    /// # Errors
+    /// The adapter's.
+    pub(crate) fn new(
+        manager: &Arc<Manager>,
+        domain: &Domain,
+        completions: &Completions,
+        [sends, receives]: [u32; 2],
+    ) -> Result<Self, Error> {
+        let mut attributes = QpInitAttributes {
+            context: ptr::null_mut(),
+            send_queue: completions.queue,
+            receive_queue: completions.queue,
+            shared_receives: ptr::null_mut(),
+            limits: QpLimits { sends, receives, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 },
+            kind: QP_RELIABLE,
+            signals_all: 0,
+        };
+        // SAFETY: manager, domain and completion queue live, and are of one adapter; whoever has this drops it before them.
+        let result = unsafe { (ffi::load()?.rdma_create_qp)(manager.id(), domain.pointer, &raw mut attributes) };
+        check("an RDMA adapter has no queue pair", result)?;
+        // SAFETY: the call has put it there.
+        let pointer = unsafe { (*manager.id()).queue_pair };
+        Ok(Queue { pointer, manager: Arc::clone(manager) })
+    }
+
+    /// Has the adapter do these, one after the other.
+    ///
+    /// # Safety
+    /// The pieces of memory that they name stay where they are until their completions, or until this is gone. Nobody else writes to
+    /// what is sent, nor looks at what is read into.
+    ///
+    /// # Errors
+    /// The adapter's: the first of them may be under way then.
+    pub(crate) unsafe fn post(
+        &mut self,
+        requests: &mut [SendRequest],
+        pieces: &mut [ScatterGather],
+    ) -> Result<(), Error> {
+        debug_assert_eq!(requests.len(), pieces.len());
+        let mut next = ptr::null_mut();
+        for (request, piece) in requests.iter_mut().zip(pieces).rev() {
+            (request.pieces, request.piece_count) = (&raw mut *piece, i32::from(piece.length > 0));
+            request.next = next;
+            next = &raw mut *request;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair and its context live; the chain is read during the call. The caller promises the rest.
+        let failed = unsafe {
+            let post = (*(*self.pointer).context).operations.post_send;
+            post(self.pointer, next, &raw mut bad)
+        };
+        if failed == 0 { Ok(()) } else { Err(Error::number("an RDMA adapter takes no more work", failed)) }
+    }
+
+    /// Has the adapter put the next message there.
+    ///
+    /// # Safety
+    /// The memory stays until the completion, or until this is gone, and nobody looks there before.
+    ///
+    /// # Errors
+    /// The adapter's.
+    pub(crate) unsafe fn post_receive(&mut self, work: Work, mut piece: ScatterGather) -> Result<(), Error> {
+        let mut request =
+            ReceiveRequest { id: work.id(), next: ptr::null_mut(), pieces: &raw mut piece, piece_count: 1 };
+        let mut bad = ptr::null_mut();
+        // SAFETY: as in `post`.
+        let failed = unsafe {
+            let post = (*(*self.pointer).context).operations.post_recv;
+            post(self.pointer, &raw mut request, &raw mut bad)
+        };
+        if failed == 0 { Ok(()) } else { Err(Error::number("an RDMA adapter takes no more receives", failed)) }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let Ok(api) = ffi::load() else { return };
+        // SAFETY: the identifier lives as long as the manager, and has this queue pair.
+        unsafe { (api.rdma_destroy_qp)(self.manager.id()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_known_by_its_identifier() {
+        for work in [Work::Receive(0), Work::Receive(7 << 32 | 9), Work::Order(1 << 55), Work::Read(3)] {
+            assert_eq!(Work::of(work.id()), work);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory that the other end reaches.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use sanwire_iwarp::{Memory, Refusal, Refused, Registration, Stag};
+
+use crate::domain::Domain;
+use crate::memory::{Access, Registered};
+
+struct Window {
+    // What is registered goes before its memory.
+    registered: Registered,
+    _copy: Option<Vec<u8>>,
+    memory: Memory,
+}
+
+/// The windows of one connection. Each is registered by itself, as many bytes as it has, and for one purpose: so a key opens nothing else,
+/// and nothing at all any more once its window is closed. The keys belong to the connection's own domain: nobody else can use them.
+#[derive(Default)]
+pub(crate) struct Windows {
+    open: FxHashMap<Stag, Window>,
+    registered_ever: u64,
+}
+
+impl Windows {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn registered_ever(&self) -> u64 {
+        self.registered_ever
+    }
+
+    /// Opens one. Gives its key, and the address of its first byte, by which the other end counts.
+    ///
+    /// # Errors
+    /// The memory.
+    pub(crate) fn open(
+        &mut self,
+        registration: Registration,
+        domain: &Arc<Domain>,
+    ) -> Result<(Stag, u64), Refused<Registration>> {
+        let Registration { memory, range, base, rights } = registration;
+        let refused = |refusal, memory| {
+            Err(Refused { refusal, given: Registration { memory, range: range.clone(), base, rights } })
+        };
+        let fits = range.start < range.end && range.end <= memory.length_bytes();
+        if !fits || (rights.remote_write && matches!(memory, Memory::Slices(_))) {
+            return refused(Refusal::Range, memory);
+        }
+        let mut memory = memory;
+        let mut copy = None;
+        let address = match &mut memory {
+            Memory::Frame(frame) => frame[range.clone()].as_mut_ptr(),
+            Memory::Slices(slices) => match slices.pieces() {
+                [piece] => piece[range.clone()].as_ptr().cast_mut(),
+                // A key opens one run of bytes.
+                _ => copy.insert(slices.slice(range.clone()).to_vec()).as_mut_ptr(),
+            },
+        };
+        let access = Access { local_write: false, remote_read: rights.remote_read, remote_write: rights.remote_write };
+        // SAFETY: memory and copy are kept here as long as they are registered. Nobody looks at a frame meanwhile; what is shared is only
+        // read, by everybody.
+        let Ok(registered) = (unsafe { Registered::new(domain, address, range.len(), access) }) else {
+            return refused(Refusal::Full, memory);
+        };
+        let (stag, address) = (Stag(registered.remote_key()), registered.address());
+        self.open.insert(stag, Window { registered, _copy: copy, memory });
+        self.registered_ever += 1;
+        Ok((stag, address))
+    }
+
+    /// Closes one: nothing reaches its memory any more.
+    pub(crate) fn close(&mut self, stag: Stag) -> Option<Memory> {
+        let Window { registered, memory, .. } = self.open.remove(&stag)?;
+        drop(registered);
+        Some(memory)
+    }
+}

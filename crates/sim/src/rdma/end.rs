@@ -69,7 +69,7 @@ impl QueuePair for End {
         self.answer(Word::Reject(private_data.to_vec()))
     }
 
-    #[expect(clippy::result_large_err, reason = "the order itself comes back")]
+    #[expect(clippy::result_large_err, reason = "the order itself comes back, as the trait says")]
     fn order(&mut self, order: Order, id: Option<WorkId>) -> Result<(), Refused<Order>> {
         self.on(|side| {
             let invalidates = matches!(&order, Order::Send { kind, .. } if kind.invalidate.is_some());

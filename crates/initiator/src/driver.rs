@@ -250,10 +250,6 @@ impl Driver {
         self.session.links().0
     }
 
-    pub(crate) fn adapter(&self) -> Option<String> {
-        self.session.adapter()
-    }
-
     pub(crate) fn receive_path(&self) -> Option<ReceivePath> {
         self.session.receive_path()
     }

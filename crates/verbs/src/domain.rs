@@ -47,6 +47,8 @@ impl Domain {
         unsafe { Domain::new(context, capabilities, false) }
     }
 
+    /// # Safety
+    /// As for [`Domain::of_one`].
     unsafe fn new(context: *mut Context, capabilities: Capabilities, keeps_regions: bool) -> Result<Arc<Self>, Error> {
         let api = ffi::load()?;
         // SAFETY: the caller promises that the context is one.

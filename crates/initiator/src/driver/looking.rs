@@ -35,6 +35,11 @@ impl Driver {
         self.session.movement()
     }
 
+    /// The RDMA adapter that carries it.
+    pub(crate) fn adapter(&self) -> Option<String> {
+        self.session.adapter()
+    }
+
     /// Lets other threads see how the connection is.
     pub(crate) fn looker(&self) -> Looker {
         Looker::new(Arc::clone(&self.looks), self.waker.clone())

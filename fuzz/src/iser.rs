@@ -72,7 +72,7 @@ impl Tried {
         }
         if u.arbitrary()? {
             let parameters = ConnectionParameters { receive_data_max_bytes: 4096, ..ConnectionParameters::default() };
-            self.ours.begin(&parameters);
+            self.ours.begin(&parameters, 16);
         }
         while !u.is_empty() {
             match u.int_in_range(0..=6)? {

@@ -6,8 +6,8 @@ use arbitrary::{Result, Unstructured};
 use sanwire_core::Instant;
 use sanwire_iscsi::wire::{Header, LoginRequest};
 use sanwire_iscsi::{
-    Authentication, ChapSecret, Credential, Directory, IscsiName, LoginRefusal, Outbox, Portal, ServerLogin,
-    TargetEntry, TargetId,
+    Authentication, ChapSecret, Credential, Directory, IscsiName, LoginRefusal, Outbox, Portal, PortalCarrier,
+    ServerLogin, TargetEntry, TargetId,
 };
 
 /// The name of the target.
@@ -127,7 +127,8 @@ impl Directory for OneTarget {
 
 /// A login that begins.
 pub fn server(seed: [u8; 32]) -> ServerLogin {
-    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, is_iser: false };
+    let portal =
+        Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, carrier: PortalCarrier::Tcp };
     ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), seed, Instant::ZERO)
 }
 

@@ -11,7 +11,7 @@
 # On the guest's disk: what a server has written is there when it comes again.
 readonly DIRECTORY=/var/tmp/rdma SOCKET=$SCRATCH/rdma-control LOG=$SCRATCH/rdma-serve PORT=3270
 readonly TARGET=iqn.2026-11.org.sanwire:disk
-export XDG_STATE_HOME=$SCRATCH/state XDG_CONFIG_HOME=$SCRATCH/state
+export XDG_STATE_HOME=$DIRECTORY/state XDG_CONFIG_HOME=$DIRECTORY/state
 
 client() { /host/sanwire "$1" --iser-path rdma "${@:2}"; }
 ctl() { /host/sanwire ctl --socket "$SOCKET" "$@"; }
@@ -43,7 +43,7 @@ fresh() {
 serve() {
     fresh "$1"
     start "$2" "$3"
-    expect "rdma.*${1}0" ctl status
+    expect "iser:$2:$PORT,path=rdma" ctl status
 }
 
 # image MIB: another one.
@@ -86,7 +86,7 @@ whole() {
     same "$DIRECTORY/disk"
     say 'a server that was killed came again, and nothing was lost'
 
-    refuse 'nobody at' client info --wait 0 "iser://$address:9/$TARGET/0"
+    refuse 'nobody at' client info --wait 1 "iser://$address:9/$TARGET/0"
     end
 }
 

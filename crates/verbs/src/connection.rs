@@ -25,7 +25,7 @@ use crate::readiness::{Readiness, Source};
 /// Its descriptor is readable whenever [`QueuePair::poll_event`] may have something to tell, but for what is there from the beginning:
 /// so it is asked once after it was made.
 pub struct Connection {
-    // Dropped in this order: the queue pair, then the identifier that it belongs to.
+    // Dropped in this order: the queue pair and all else of the adapter, then the identifier that keeps the adapter open.
     endpoint: Option<Endpoint>,
     manager: Arc<Manager>,
     readiness: Readiness,

@@ -276,7 +276,8 @@ impl Connection {
         let (Some(context), Some(capabilities)) = (self.manager.context(), self.capabilities.clone()) else {
             return Ok(());
         };
-        // SAFETY: the context is that of an identifier with an adapter; the library keeps adapters open as long as the process.
+        // SAFETY: the library keeps an adapter open as long as there are identifiers that have led to it. This connection has one, and
+        // drops the endpoint before it, with all that it holds of the domain.
         let domain = unsafe {
             match &self.domains {
                 Some(domains) => domains.of(context, capabilities)?,

@@ -143,6 +143,11 @@ impl Endpoint {
         self.orders.requests() == 0
     }
 
+    /// Why an order or a read can be given to the adapter no more.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.queue.failure().or_else(|| self.orders.failure()).or_else(|| self.reads.failure())
+    }
+
     /// Whether something has come back undone: the queue pair does nothing more, though nothing may have failed at this end.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed

@@ -158,6 +158,10 @@ impl LoginListener {
 
     /// Says once why no connections are taken, however often it is tried again.
     fn warn(&mut self, error: &io::Error, now: Instant) {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            // It does not pass, and is told once.
+            return tracing::error!("{error}");
+        }
         if std::mem::replace(&mut self.has_warned, true) {
             return;
         }

@@ -21,8 +21,8 @@
 //! that belongs to the connection. What was given to a connection is let go of when its request has ended, or behind the queue pair, which
 //! is destroyed first.
 //!
-//! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
-//! here (`ibv_fork_init`).
+//! **Children.** From Linux 5.12 on a child of this process gets copies of memory that is registered, and this process keeps the pages that
+//! the adapter knows; so nothing is done about that here (`ibv_fork_init`).
 
 mod adapter;
 mod address;

@@ -158,6 +158,10 @@ impl LoginListener {
 
     /// Says once why no connections are taken, however often it is tried again.
     fn warn(&mut self, error: &io::Error, now: Instant) {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            // It does not pass, and is told once.
+            return tracing::error!("{error}");
+        }
         if std::mem::replace(&mut self.has_warned, true) {
             return;
         }
@@ -181,11 +185,15 @@ impl LoginListener {
         let address = caller.peer.ip().to_canonical();
         let is_local = address.is_loopback() || address == caller.portal.0.ip().to_canonical();
         let (seed, by_adapter) = (random::bytes()?, caller.queue_pair.is_some());
+        let is_beyond = descriptors::number(channel.as_fd()) >= self.parts.budget.descriptors_max;
+        if by_adapter && is_beyond {
+            // An adapter's connection takes several descriptors, and logins are counted as if each took one.
+            return Err(io::Error::other(no_descriptors()));
+        }
         let key = self.next_key;
         self.poller.add_stream(&channel, key, Interest::READABLE)?;
         self.next_key += 1;
         let machine = logins.begin(caller, seed, now);
-        let is_beyond = descriptors::number(channel.as_fd()) >= self.parts.budget.descriptors_max;
         let (service, watched) = (Service::of(logins), Interest::READABLE);
         let alarm = Alarm::default();
         let login = Login { channel, machine, alarm, service, peer: address, watched, is_beyond, is_over: false };
@@ -318,7 +326,7 @@ impl LoginListener {
     fn place_for(&mut self, login: &Login, newcomer: &Newcomer) -> Result<Place, String> {
         self.poller.remove_stream(&login.channel).map_err(|error| error.to_string())?;
         if login.is_beyond {
-            return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
+            return Err(no_descriptors());
         }
         self.parts.registry.place(newcomer).map_err(|full| {
             let advice = if full.lacks_descriptors { LIMIT_ADVICE } else { "" };
@@ -367,4 +375,8 @@ impl LoginListener {
             drop(self.poller.change_stream(listener, key, interest));
         }
     }
+}
+
+fn no_descriptors() -> String {
+    format!("the process has no descriptors left{LIMIT_ADVICE}")
 }

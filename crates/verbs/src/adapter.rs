@@ -90,8 +90,7 @@ fn names() -> Vec<String> {
     names
 }
 
-/// What is known of an adapter once a connection has found its way to it. It stays as long as the process: librdmacm opens each adapter
-/// once.
+/// What is known of an adapter once a connection has found its way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Capabilities {
     pub(crate) adapter: Adapter,

@@ -25,7 +25,7 @@ use crate::readiness::{Readiness, Source};
 /// Its descriptor is readable whenever [`QueuePair::poll_event`] may have something to tell, but for what is there from the beginning:
 /// so it is asked once after it was made.
 pub struct Connection {
-    // Dropped in this order: the queue pair, then the identifier that it belongs to.
+    // Dropped in this order: the queue pair and all else of the adapter, then the identifier that keeps the adapter open.
     endpoint: Option<Endpoint>,
     manager: Arc<Manager>,
     readiness: Readiness,
@@ -125,6 +125,18 @@ impl Connection {
         self.capabilities.as_ref().map(|known| &known.adapter)
     }
 
+    /// An order or a read was not taken. What is not taken for good never will be: then nothing more is done here, since the adapter need
+    /// not tell of what it has not taken, and it is said why.
+    fn take_refusal(&mut self, refusal: Refusal) {
+        if refusal != Refusal::NotConnected || !matches!(self.phase, Phase::Established) {
+            return;
+        }
+        if let Some(reason) = self.endpoint.as_ref().and_then(Endpoint::failure).map(Error::to_string) {
+            self.blame(reason);
+        }
+        self.finish(Closed::Lost);
+    }
+
     /// What is to be done at the adapter, if it can be.
     fn established(&mut self) -> Option<&mut Endpoint> {
         self.endpoint.as_mut().filter(|_| matches!(self.phase, Phase::Established))
@@ -170,7 +182,10 @@ impl QueuePair for Connection {
             Some(endpoint) => endpoint.order(&order, id),
             None => Err(Refusal::NotConnected),
         };
-        ordered.map_err(|refusal| Refused { refusal, given: order })
+        ordered.map_err(|refusal| {
+            self.take_refusal(refusal);
+            Refused { refusal, given: order }
+        })
     }
 
     fn read(
@@ -182,10 +197,11 @@ impl QueuePair for Connection {
         source_offset: u64,
     ) -> Result<(), Refused<Frame>> {
         let reads_max = usize::from(self.reads_max);
-        match self.established() {
+        let begun = match self.established() {
             Some(endpoint) => endpoint.read(id, frame, part, (source, source_offset), reads_max),
             None => Err(Refused { refusal: Refusal::NotConnected, given: frame }),
-        }
+        };
+        begun.inspect_err(|refused| self.take_refusal(refused.refusal))
     }
 
     fn limit_reads(&mut self, at_a_time: u16) {
@@ -193,10 +209,18 @@ impl QueuePair for Connection {
     }
 
     fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>> {
-        match self.established() {
-            Some(endpoint) => endpoint.register(registration),
-            None => Err(Refused { refusal: Refusal::NotConnected, given: registration }),
+        let Some(endpoint) = self.established() else {
+            return Err(Refused { refusal: Refusal::NotConnected, given: registration });
+        };
+        let registered = endpoint.register(registration);
+        // No other window will leave room for it.
+        let is_full = matches!(&registered, Err(refused) if refused.refusal == Refusal::Full);
+        let is_hopeless = is_full && endpoint.windows().len() == 0;
+        let failure = endpoint.windows().failure().filter(|_| is_hopeless).map(Error::to_string);
+        if let Some(reason) = failure {
+            self.blame(reason);
         }
+        registered
     }
 
     fn deregister(&mut self, stag: Stag) -> Option<Memory> {

@@ -1,6 +1,6 @@
 //! Protection domains: what belongs to one is reached by its own connections, and by no others.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use sanwire_buffer::Region;
 
@@ -38,7 +38,8 @@ impl Domain {
     /// A domain for one connection.
     ///
     /// # Safety
-    /// `context` is that of an adapter that stays open.
+    /// `context` is that of an adapter that stays open as long as the domain. librdmacm closes one that was unplugged behind the last
+    /// identifier that has led to it: so whoever holds the domain lets go of it before an identifier of the same adapter.
     ///
     /// # Errors
     /// The adapter's.
@@ -105,16 +106,22 @@ impl Drop for Domain {
     }
 }
 
-/// The domains of one listener: one for each adapter, that all connections share.
+/// The domains of one listener: one for each adapter, that all its connections share.
+///
+/// They belong to the connections. An adapter that was unplugged is closed behind its last connection, and what belongs to it must be gone
+/// by then; another one may be opened at the same place in memory.
 #[derive(Default)]
-pub(crate) struct Domains(Mutex<Vec<Arc<Domain>>>);
+pub(crate) struct Domains(Mutex<Vec<Shared<Domain>>>);
+
+/// What there is for an adapter, whose context has this address, as long as somebody else holds it.
+type Shared<T> = (usize, Weak<T>);
 
 impl Domains {
     /// The domain for a connection of an adapter. On iWARP it is another one each time: there the other end is told keys of what is read
     /// into.
     ///
     /// # Safety
-    /// `context` is that of an adapter that stays open.
+    /// As for [`Domain::of_one`].
     ///
     /// # Errors
     /// The adapter's.
@@ -124,12 +131,45 @@ impl Domains {
             return unsafe { Domain::of_one(context, capabilities) };
         }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(domain) = all.iter().find(|domain| domain.context == context) {
-            return Ok(Arc::clone(domain));
-        }
-        // SAFETY: as above.
-        let domain = unsafe { Domain::new(context, capabilities, true)? };
-        all.push(Arc::clone(&domain));
-        Ok(domain)
+        shared(&mut all, context.addr(), || {
+            // SAFETY: as above.
+            unsafe { Domain::new(context, capabilities, true) }
+        })
+    }
+}
+
+/// What is there for this address, or else is made. What belongs to other addresses is not even held for a moment: who holds it last must
+/// be one of its own.
+fn shared<T>(
+    all: &mut Vec<Shared<T>>,
+    address: usize,
+    make: impl FnOnce() -> Result<Arc<T>, Error>,
+) -> Result<Arc<T>, Error> {
+    all.retain(|(_, one)| one.strong_count() > 0);
+    let known = all.iter().find(|(of, _)| *of == address);
+    if let Some(known) = known.and_then(|(_, one)| one.upgrade()) {
+        return Ok(known);
+    }
+    let made = make()?;
+    all.push((address, Arc::downgrade(&made)));
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_an_adapter_share_and_what_none_of_them_holds_is_gone() {
+        let mut all: Vec<Shared<u8>> = Vec::new();
+        let mut of = |address, number| shared(&mut all, address, || Ok(Arc::new(number))).unwrap();
+        let (first, second, other) = (of(7, 1), of(7, 2), of(8, 3));
+        assert_eq!((*first, *second, *other), (1, 1, 3));
+        let watched = Arc::downgrade(&first);
+        drop(first);
+        assert_eq!(*of(7, 4), 1, "the second holds it");
+        drop(second);
+        assert_eq!(watched.strong_count(), 0, "the listener does not");
+        assert_eq!((*of(7, 5), *of(8, 6)), (5, 3), "an adapter that was opened at the place of one that is gone");
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Endpoint {
     reads: Reads,
     windows: Windows,
     domain: Arc<Domain>,
+    /// Something has come back undone.
+    is_flushed: bool,
     /// Requests that the queue pair has room for.
     sends_max: usize,
     receives_max: usize,
@@ -82,6 +84,7 @@ impl Endpoint {
             reads: Reads::new(options.read_bytes),
             windows: Windows::default(),
             domain,
+            is_flushed: false,
             sends_max: sends as usize,
             receives_max: receives as usize,
             registrations_max: options.registrations_max,
@@ -140,6 +143,16 @@ impl Endpoint {
         self.orders.requests() == 0
     }
 
+    /// Why an order or a read can be given to the adapter no more.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.queue.failure().or_else(|| self.orders.failure()).or_else(|| self.reads.failure())
+    }
+
+    /// Whether something has come back undone: the queue pair does nothing more, though nothing may have failed at this end.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.is_flushed
+    }
+
     pub(crate) fn windows(&self) -> &Windows {
         &self.windows
     }
@@ -173,8 +186,10 @@ impl Endpoint {
             if let Work::Order(number) = work {
                 self.orders.note_done(number, |_| ());
             }
-            // What was posted behind that which has failed is flushed, and says nothing.
-            if completion.status != STATUS_FLUSHED {
+            // What was posted behind that which has failed is flushed, and does not say why.
+            if completion.status == STATUS_FLUSHED {
+                self.is_flushed = true;
+            } else {
                 each(Told::Broken(breakage(work, completion.status)));
             }
             return;

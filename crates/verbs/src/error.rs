@@ -45,6 +45,14 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// What listened at an address is gone.
+    #[error(
+        "an RDMA adapter of {address} is gone, and with it what listens there: start the server again when it is back"
+    )]
+    Gone {
+        /// The address.
+        address: SocketAddr,
+    },
     /// An adapter, or the kernel for it, does not do what it was asked for.
     #[error("{what}: {source}{}", hint_of_memory(.source))]
     Adapter {
@@ -60,7 +68,7 @@ impl Error {
     pub(crate) fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Error::Adapter { source, .. } => Some(source.kind()),
-            Error::Unavailable(_) | Error::Listen { .. } => None,
+            Error::Unavailable(_) | Error::Listen { .. } | Error::Gone { .. } => None,
         }
     }
 

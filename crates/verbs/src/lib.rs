@@ -16,13 +16,13 @@
 //! **Memory.** The keys of many adapters are easy to guess. So a connection has a protection domain of its own, outside of which its keys
 //! are of no use, wherever it gives any to the other end: at initiators, and on iWARP. Data moves to and from where it is: each window,
 //! each long read, and each long piece of data that is written is registered for as long, and by exactly as many bytes, as it is needed.
-//! A listener on InfiniBand or RoCE gives no keys away: there a [`Region`](sanwire_buffer::Region) is registered once as a whole, for this
-//! end alone, and whatever lies in it is sent from there and read to there. Messages and other short data are copied, to and from memory
+//! A listener on InfiniBand or RoCE gives no keys away: there a [`Region`](sanwire_buffer::Region) is registered as a whole, for this end
+//! alone, as long as there are connections, and whatever lies in it is sent from there and read to there. Messages and other short data are copied, to and from memory
 //! that belongs to the connection. What was given to a connection is let go of when its request has ended, or behind the queue pair, which
 //! is destroyed first.
 //!
-//! **Children.** Memory that is registered is not copied for children of this process, from Linux 5.12 on, so nothing is done about that
-//! here (`ibv_fork_init`).
+//! **Children.** From Linux 5.12 on a child of this process gets copies of memory that is registered, and this process keeps the pages that
+//! the adapter knows; so nothing is done about that here (`ibv_fork_init`).
 
 mod adapter;
 mod address;

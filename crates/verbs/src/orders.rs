@@ -57,6 +57,8 @@ pub(crate) struct Orders {
     last: u64,
     /// Requests that they are.
     requests: usize,
+    /// Why there is no memory, the last time that there was none.
+    failure: Option<Error>,
 }
 
 impl Orders {
@@ -64,12 +66,17 @@ impl Orders {
     /// When there is no such memory.
     pub(crate) fn new(domain: &Arc<Domain>, send_bytes: usize) -> Result<Self, Error> {
         let first = Pool::new(domain, FIRST_POOL_BYTES.min(send_bytes), Access::default())?;
-        Ok(Orders { posted: VecDeque::new(), pools: vec![first], send_bytes, last: 0, requests: 0 })
+        Ok(Orders { posted: VecDeque::new(), pools: vec![first], send_bytes, last: 0, requests: 0, failure: None })
     }
 
     /// Requests that the adapter has.
     pub(crate) fn requests(&self) -> usize {
         self.requests
+    }
+
+    /// Why there was no memory for an order, if that has happened.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Gives an order to the adapter, as at most so many requests.
@@ -100,7 +107,7 @@ impl Orders {
         // nobody else's hands, and shared data is not written to.
         let posted = unsafe { queue.post(&mut requests, &mut pieces) };
         // Some of them may be under way: so it stays among those that are posted.
-        posted.map_err(|_| Refusal::NotConnected)
+        if posted { Ok(()) } else { Err(Refusal::NotConnected) }
     }
 
     /// A copy, in one piece.
@@ -128,9 +135,11 @@ impl Orders {
         if self.pools.len() == 1 {
             match Pool::new(domain, self.send_bytes, Access::default()) {
                 Ok(pool) => self.pools.push(pool),
-                // What is under way leaves room.
-                Err(_) if self.posted.is_empty() => return Err(Refusal::NotConnected),
-                Err(_) => return Err(Refusal::Full),
+                Err(error) => {
+                    self.failure = Some(error);
+                    // What is under way leaves room.
+                    return Err(if self.posted.is_empty() { Refusal::NotConnected } else { Refusal::Full });
+                }
             }
         }
         self.pools.last().and_then(room).ok_or(Refusal::Full)

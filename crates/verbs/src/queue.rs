@@ -48,6 +48,8 @@ impl Work {
 pub(crate) struct Queue {
     pointer: *mut QueuePair,
     manager: Arc<Manager>,
+    /// Why the adapter has not taken something.
+    failure: Option<Error>,
 }
 
 // SAFETY: the library may be called from any thread.
@@ -80,22 +82,22 @@ impl Queue {
         check("an RDMA adapter has no queue pair", result)?;
         // SAFETY: the call has put it there.
         let pointer = unsafe { (*manager.id()).queue_pair };
-        Ok(Queue { pointer, manager: Arc::clone(manager) })
+        Ok(Queue { pointer, manager: Arc::clone(manager), failure: None })
     }
 
-    /// Has the adapter do these, one after the other.
+    /// Why the adapter has not taken what was posted last, if it has not.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    /// Has the adapter do these, one after the other. Gives whether it has taken them: if not, the first of them may be under way, and
+    /// [`Queue::failure`] says why.
     ///
     /// # Safety
     /// The pieces of memory that they name stay where they are until their completions, or until this is gone. Nobody else writes to
     /// what is sent, nor looks at what is read into.
-    ///
-    /// # Errors
-    /// The adapter's: the first of them may be under way then.
-    pub(crate) unsafe fn post(
-        &mut self,
-        requests: &mut [SendRequest],
-        pieces: &mut [ScatterGather],
-    ) -> Result<(), Error> {
+    #[must_use]
+    pub(crate) unsafe fn post(&mut self, requests: &mut [SendRequest], pieces: &mut [ScatterGather]) -> bool {
         debug_assert_eq!(requests.len(), pieces.len());
         let mut next = ptr::null_mut();
         for (request, piece) in requests.iter_mut().zip(pieces).rev() {
@@ -109,7 +111,8 @@ impl Queue {
             let post = (*(*self.pointer).context).operations.post_send;
             post(self.pointer, next, &raw mut bad)
         };
-        if failed == 0 { Ok(()) } else { Err(Error::number("an RDMA adapter takes no more work", failed)) }
+        self.failure = (failed != 0).then(|| Error::number("an RDMA adapter takes no more work", failed));
+        failed == 0
     }
 
     /// Has the adapter put the next message there.

@@ -8,6 +8,7 @@ use sanwire_buffer::Frame;
 use sanwire_iwarp::{Refusal, Refused, Stag, WorkId};
 
 use crate::domain::Domain;
+use crate::error::Error;
 use crate::ffi::{OPCODE_READ, SEND_SIGNALED, ScatterGather, SendRequest};
 use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
 use crate::queue::{Queue, Work};
@@ -45,11 +46,21 @@ pub(crate) struct Reads {
     pool_bytes: usize,
     read_bytes: u64,
     copied_bytes: u64,
+    /// Why there is no memory, the last time that there was none.
+    failure: Option<Error>,
 }
 
 impl Reads {
     pub(crate) fn new(pool_bytes: usize) -> Self {
-        Reads { under_way: VecDeque::new(), last: 0, pool: None, pool_bytes, read_bytes: 0, copied_bytes: 0 }
+        Reads {
+            under_way: VecDeque::new(),
+            last: 0,
+            pool: None,
+            pool_bytes,
+            read_bytes: 0,
+            copied_bytes: 0,
+            failure: None,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,6 +75,11 @@ impl Reads {
     /// Those of them that were copied to where they belong.
     pub(crate) fn copied_bytes(&self) -> u64 {
         self.copied_bytes
+    }
+
+    /// Why there was no memory for a read, if that has happened.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Has the adapter read into a part of a frame.
@@ -91,7 +107,7 @@ impl Reads {
         request.flags = SEND_SIGNALED;
         (request.remote_key, request.remote_address) = (source.0, source_offset);
         // SAFETY: sink and frame are kept here until the read has ended or the queue pair is gone; nobody looks at them.
-        if unsafe { queue.post(&mut [request], &mut [piece]) }.is_err() {
+        if !unsafe { queue.post(&mut [request], &mut [piece]) } {
             // Of a single request nothing is under way then.
             drop(sink);
             return Err(Refused { refusal: Refusal::NotConnected, given: frame });
@@ -122,7 +138,8 @@ impl Reads {
             }
         }
         // SAFETY: the frame is kept as long as what is registered of it, and nobody looks at it meanwhile.
-        let registered = unsafe { Registered::new(domain, place.as_mut_ptr(), place.len(), access) }.ok()?;
+        let registered = unsafe { Registered::new(domain, place.as_mut_ptr(), place.len(), access) };
+        let registered = registered.map_err(|error| self.failure = Some(error)).ok()?;
         let piece = registered.whole();
         Some((Sink::InPlace(registered), piece))
     }

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use sanwire_iwarp::{Memory, Refusal, Refused, Registration, Stag};
 
 use crate::domain::Domain;
+use crate::error::Error;
 use crate::memory::{Access, Registered};
 
 struct Window {
@@ -21,6 +22,8 @@ struct Window {
 pub(crate) struct Windows {
     open: FxHashMap<Stag, Window>,
     registered_ever: u64,
+    /// Why one could not be opened, the last time that one could not.
+    failure: Option<Error>,
 }
 
 impl Windows {
@@ -30,6 +33,11 @@ impl Windows {
 
     pub(crate) fn registered_ever(&self) -> u64 {
         self.registered_ever
+    }
+
+    /// Why one could not be opened, if that has happened.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Opens one. Gives its key, and the address of its first byte, by which the other end counts.
@@ -62,8 +70,12 @@ impl Windows {
         let access = Access { local_write: false, remote_read: rights.remote_read, remote_write: rights.remote_write };
         // SAFETY: memory and copy are kept here as long as they are registered. Nobody looks at a frame meanwhile; what is shared is only
         // read, by everybody.
-        let Ok(registered) = (unsafe { Registered::new(domain, address, range.len(), access) }) else {
-            return refused(Refusal::Full, memory);
+        let registered = match unsafe { Registered::new(domain, address, range.len(), access) } {
+            Ok(registered) => registered,
+            Err(error) => {
+                self.failure = Some(error);
+                return refused(Refusal::Full, memory);
+            }
         };
         let (stag, address) = (Stag(registered.remote_key()), registered.address());
         self.open.insert(stag, Window { registered, _copy: copy, memory });

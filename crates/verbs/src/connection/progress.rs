@@ -96,7 +96,18 @@ impl Connection {
         {
             self.finish(closed);
         }
-        has_some
+        has_some || self.end_flushed()
+    }
+
+    /// Ends an established connection whose queue pair has stopped, once all is told that was before: `false` when there is none. Nobody
+    /// else may tell of it: an other end that has broken a rule is no cause for the connection manager, and need not leave.
+    fn end_flushed(&mut self) -> bool {
+        let is_over =
+            matches!(self.phase, Phase::Established) && self.endpoint.as_ref().is_some_and(Endpoint::is_flushed);
+        if is_over {
+            self.finish(Closed::ByPeer);
+        }
+        is_over
     }
 
     fn take_event(&mut self, event: Event) {
@@ -276,7 +287,8 @@ impl Connection {
         let (Some(context), Some(capabilities)) = (self.manager.context(), self.capabilities.clone()) else {
             return Ok(());
         };
-        // SAFETY: the context is that of an identifier with an adapter; the library keeps adapters open as long as the process.
+        // SAFETY: the library keeps an adapter open as long as there are identifiers that have led to it. This connection has one, and
+        // drops the endpoint before it, with all that it holds of the domain.
         let domain = unsafe {
             match &self.domains {
                 Some(domains) => domains.of(context, capabilities)?,

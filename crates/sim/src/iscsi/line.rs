@@ -5,6 +5,7 @@ use sanwire_core::Instant;
 use crate::rdma::Cable;
 
 /// What is between two adapters, and how both ends part.
+#[derive(Debug)]
 pub struct Line {
     pub(super) cable: Cable,
     /// When something happens next, if there is anything.

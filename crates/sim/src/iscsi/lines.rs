@@ -98,6 +98,17 @@ impl World {
 }
 
 impl Connection {
+    /// What its adapters do; `None` where there are none.
+    pub(super) fn describe_line(&self) -> Option<String> {
+        let line = self.line.as_ref()?;
+        let server = match &self.server {
+            ServerEnd::Login(_) => "logs in",
+            ServerEnd::Admitted => "is admitted",
+            ServerEnd::Gone => "is gone",
+        };
+        Some(format!("the client has it: {}, the server {server}, {line:?}", self.is_clients))
+    }
+
     fn by_line(client: usize, number: ConnectionId, line: Line, server: ServerEnd) -> Self {
         Connection {
             client,

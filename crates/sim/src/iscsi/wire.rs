@@ -201,6 +201,7 @@ impl Wire for Streams {
     }
 
     fn describe(&self) -> String {
-        format!("{:?}", self.traffic.pdus)
+        let lines: Vec<String> = self.connections.values().filter_map(Connection::describe_line).collect();
+        format!("{:?}, by adapters: {lines:?}", self.traffic.pdus)
     }
 }

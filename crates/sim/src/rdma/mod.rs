@@ -12,6 +12,7 @@ mod end;
 mod side;
 mod steps;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::end::End;
@@ -86,6 +87,13 @@ struct State {
     /// Nothing passes any more.
     is_cut: bool,
     steps: u64,
+}
+
+impl fmt::Debug for Cable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Cable").field("is_cut", &state.is_cut).field("sides", &state.sides).finish_non_exhaustive()
+    }
 }
 
 /// A connection that is being set up: the end that connects, the end that it connects to, and what is between them.

@@ -1,6 +1,7 @@
 //! One end, as its adapter has it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,6 +81,21 @@ pub(super) struct Side {
     pub(super) on_ready: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Something can be told of which nobody was told.
     pub(super) is_call_due: bool,
+}
+
+impl fmt::Debug for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Side")
+            .field("phase", &self.phase)
+            .field("words", &self.words.len())
+            .field("posted", &self.queue.len())
+            .field("reads", &self.reads.len())
+            .field("under_way", &self.under_way)
+            .field("receives", &self.receives.len())
+            .field("windows", &self.windows.len())
+            .field("is_ready", &self.completions.is_ready())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Side {

@@ -57,8 +57,9 @@ impl State {
                 continue;
             }
             if self.is_cut {
-                let waits = side.phase != Phase::Deciding && side.phase != Phase::Open;
-                if waits || !side.queue.is_empty() || !side.reads.is_empty() {
+                // Who has asked or answered learns that nothing comes of it; who was never asked has nothing to learn.
+                let is_asked = of == 0 || side.phase == Phase::Open || !side.words.is_empty();
+                if is_asked && !side.is_established || !side.queue.is_empty() || !side.reads.is_empty() {
                     choices.push(Step::GiveUp(of));
                 }
                 continue;

@@ -188,6 +188,24 @@ fn a_connection_that_dies_in_its_login_is_made_again() {
     }
 }
 
+/// What the user can mend is not that the target is away.
+#[test]
+fn who_can_open_no_memory_is_told_so() {
+    let plan = AdapterPlan { windows_max: 0, ..AdapterPlan::plain() };
+    let mut world = World::by_adapters([plan, AdapterPlan::plain()], config(Some(name())), 1);
+    world.order(0, 0, None, 0);
+    world.settle();
+    assert_eq!(world.client.take_trouble(), None);
+    world.order(0x28, 0, None, BLOCK_BYTES);
+    for _ in 0..10_000 {
+        if losses(&world) > 0 || !world.step() {
+            break;
+        }
+    }
+    let trouble = world.client.take_trouble();
+    assert!(trouble.as_ref().is_some_and(|why| why.contains("opens no memory")), "{trouble:?}");
+}
+
 /// A command that waits for memory has its frame in no window yet.
 #[test]
 fn reads_that_wait_for_memory_bring_their_data_after_the_death_of_their_connection() {

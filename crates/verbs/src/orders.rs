@@ -142,7 +142,9 @@ impl Orders {
                 }
             }
         }
-        self.pools.last().and_then(room).ok_or(Refusal::Full)
+        // Of a pool that is this order's alone nothing comes back.
+        let refusal = if self.posted.is_empty() { Refusal::NotConnected } else { Refusal::Full };
+        self.pools.last().and_then(room).ok_or(refusal)
     }
 
     /// Data to be written: where it lies, as far as that is in a region that is registered, or in long pieces.

@@ -224,11 +224,12 @@ impl Datamover for Initiator {
     }
 
     fn trouble(&self) -> Option<String> {
+        if self.carrier.has_adapter() {
+            let is_unmet = !self.carrier.speaks_rdma();
+            return self.carrier.trouble().or_else(|| is_unmet.then(|| "nobody answers there".to_owned()));
+        }
         if self.carrier.speaks_rdma() {
             return None;
-        }
-        if self.carrier.has_adapter() {
-            return Some(self.carrier.trouble().unwrap_or_else(|| "nobody answers there".to_owned()));
         }
         let fault = self.carrier.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
         Some(format!(

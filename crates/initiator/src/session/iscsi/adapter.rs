@@ -28,6 +28,9 @@ impl Iscsi {
     pub(super) fn ask_adapter(&mut self, connection: ConnectionId, now: Instant) -> usize {
         let before = self.protocol.carried(connection);
         self.protocol.filled(connection, 0, now);
+        if let Some(why) = self.protocol.take_trouble() {
+            tracing::warn!("a connection by RDMA is lost: {why}");
+        }
         usize::from(self.protocol.carried(connection) != before)
     }
 

@@ -17,6 +17,11 @@ impl Client {
         self.connections.iter().find_map(|known| known.mover()?.adapter())
     }
 
+    /// Why a connection was lost after its login, once: in words for the log, where its adapter knows more than that it has ended.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+
     /// After the logout: whether the target has ended a connection, or nobody waits for that any more.
     pub fn is_parted(&mut self, connection: ConnectionId) -> bool {
         self.parting.iter_mut().find(|(parting, _)| *parting == connection).is_none_or(|(_, mover)| {

@@ -26,6 +26,7 @@ impl Client {
                 return self.attempt_failed(Attempt::Ended(entering.trouble().unwrap_or(failure)), now);
             }
         };
+        self.trouble = link.mover.trouble().or(self.trouble.take());
         self.tasks.put_back(link.withdraw());
         if trouble == Trouble::Broken {
             self.note_end(now);

@@ -92,34 +92,40 @@ impl Entering {
     }
 
     /// So many bytes have arrived; gives how the login ended, once.
-    pub(super) fn filled(&mut self, count: usize) -> Option<Result<ClientAdmission, ClientRefusal>> {
+    pub(super) fn filled(&mut self, count: usize) -> Option<Result<ClientAdmission, Attempt>> {
         self.mover.filled(count);
         loop {
             match self.mover.poll() {
                 Step::Starving => return None,
-                Step::Torn => {
-                    let failure = self.trouble().map(|failure| Err(ClientRefusal::Unavailable(failure)));
-                    return Some(failure.unwrap_or_else(|| violation("its stream is damaged")));
-                }
+                Step::Torn => return Some(Err(self.torn())),
                 Step::Header(header) => {
                     if header.data_bytes() > SEGMENT_MAX_BYTES {
-                        return Some(violation("it sent too much text in one PDU of a login"));
+                        return Some(Err(violation("it sent too much text in one PDU of a login")));
                     }
                     self.mover.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
                 }
                 Step::Pdu(pdu) => {
                     self.nudge = None;
                     if pdu.header.opcode() != Some(Opcode::LoginResponse) {
-                        return Some(violation("it answered a login request with something else"));
+                        return Some(Err(violation("it answered a login request with something else")));
                     }
                     let text = pdu.data.as_deref().unwrap_or(&[]);
                     let end = self.login.handle(&LoginResponse::read(&pdu.header), text);
                     self.send();
-                    if end.is_some() {
-                        return end;
+                    if let Some(end) = end {
+                        return Some(end.map_err(Attempt::Refused));
                     }
                 }
             }
+        }
+    }
+
+    /// Nothing comes any more. By an adapter that says that the connection is lost, or did not come about: of a stream its driver tells.
+    fn torn(&self) -> Attempt {
+        match self.trouble() {
+            failure if self.mover.carried().is_some() => Attempt::Ended(failure.unwrap_or(Failure::LoginClosed)),
+            Some(failure) => Attempt::Refused(ClientRefusal::Unavailable(failure)),
+            None => violation("its stream is damaged"),
         }
     }
 }
@@ -162,9 +168,9 @@ impl Client {
         let known = self.connections.swap_remove(at);
         match end {
             Ok(brought) => self.admit(known, brought, now),
-            Err(refusal) => {
+            Err(attempt) => {
                 self.actions.push_back(ClientAction::Close { connection: known.id });
-                self.attempt_failed(Attempt::Refused(refusal), now);
+                self.attempt_failed(attempt, now);
             }
         }
         self.follow_up(now);
@@ -181,6 +187,6 @@ impl Stage {
     }
 }
 
-fn violation(what: &str) -> Result<ClientAdmission, ClientRefusal> {
-    Err(ClientRefusal::Unavailable(Failure::Protocol { what: what.to_owned() }))
+fn violation(what: &str) -> Attempt {
+    Attempt::Refused(ClientRefusal::Unavailable(Failure::Protocol { what: what.to_owned() }))
 }

@@ -117,6 +117,8 @@ pub struct Client {
     connections: Vec<Connection>,
     /// Those that adapters carry, after the logout: their targets are to end them.
     parting: Vec<(ConnectionId, Box<dyn Datamover>)>,
+    /// What was wrong with the last connection that was lost after its login, if more is known than that.
+    trouble: Option<String>,
     next_connection: u64,
     tasks: Tasks,
     was_connected: bool,
@@ -150,6 +152,7 @@ impl Client {
             seek: Seek::new(config.portals.clone(), now),
             connections: Vec::new(),
             parting: Vec::new(),
+            trouble: None,
             next_connection: 0,
             tasks: Tasks::new(config.commands_max),
             was_connected: false,

@@ -9,7 +9,7 @@ use super::client_security::SecurityKeys;
 use super::identity::Identity;
 use super::security::Security;
 use super::status::LoginStatus;
-use super::{Directory, Portal, SessionKind};
+use super::{Directory, Portal, PortalCarrier, SessionKind};
 use crate::negotiation::{Carriage, Negotiation, NegotiationError, Position};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::text::{SEGMENT_MAX_BYTES, TextError, TextGathering, TextWriter, parse};
@@ -42,6 +42,10 @@ const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
 
 /// What a target takes over RDMA: the data of a command is read at once, and comes whole or not at all.
 const ISER_TARGET: SessionParameters = SessionParameters { max_outstanding_r2t: 1, error_recovery_level: 0, ..TARGET };
+
+/// The same by an adapter. Each Data-Out that nobody has asked for would take one of its receives, and no window says how many may come:
+/// where none is left an adapter of iWARP ends the connection, and others have the initiator try again, a few times.
+const ADAPTER_TARGET: SessionParameters = SessionParameters { initial_r2t: true, ..ISER_TARGET };
 
 /// What goes in one message over RDMA, beyond what is written straight into memory.
 const ISER: Carriage = Carriage::Iser {
@@ -220,10 +224,11 @@ impl Exchange {
             // RFC 7143 13.9: in the first answer.
             self.answers.push("TargetPortalGroupTag", &self.portal.group_tag.to_string());
         }
-        let (session, receive_data_max_bytes) = match (is_discovery, self.portal.carrier.is_rdma()) {
+        let (session, receive_data_max_bytes) = match (is_discovery, self.portal.carrier) {
             (true, _) => DISCOVERY,
-            (false, true) => (ISER_TARGET, ISER_RECEIVE_MAX_BYTES),
-            (false, false) => (TARGET, RECEIVE_DATA_MAX_BYTES),
+            (false, PortalCarrier::Adapter) => (ADAPTER_TARGET, ISER_RECEIVE_MAX_BYTES),
+            (false, PortalCarrier::Iwarp) => (ISER_TARGET, ISER_RECEIVE_MAX_BYTES),
+            (false, PortalCarrier::Tcp) => (TARGET, RECEIVE_DATA_MAX_BYTES),
         };
         let negotiation = Negotiation::new(Position {
             session,

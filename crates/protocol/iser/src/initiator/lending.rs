@@ -11,6 +11,10 @@ use sanwire_iwarp::{Memory, Refusal, Registration, Rights};
 use super::Initiator;
 use crate::wire::{IserHeader, Window};
 
+/// Why a connection is given up.
+const NO_MEMORY: &str = "the adapter here opens no memory for the data of a command: perhaps more of it must be \
+                         allowed to be locked (`ulimit -l`, or LimitMEMLOCK= of a service)";
+
 /// The memory that is open for a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lending {
@@ -111,7 +115,7 @@ impl Initiator {
     /// What would never come is not waited for.
     fn wait(&mut self, task_tag: u32, wish: Wish) -> Option<Frame> {
         if self.lendings.is_empty() {
-            self.carrier.fail("no memory can be opened for it");
+            self.carrier.fail(NO_MEMORY);
         }
         self.waiting.wish(task_tag, wish)
     }
@@ -149,7 +153,7 @@ impl Initiator {
             let wish = self.waiting.wishes.remove(&task_tag).unwrap_or_default();
             if let Some(frame) = self.open(task_tag, wish) {
                 // It is to go back with all others when the connection is given up.
-                self.carrier.fail("no memory can be opened for it any more");
+                self.carrier.fail(NO_MEMORY);
                 self.waiting.wish(task_tag, Wish { data_in: Some(frame), data_out: None });
             }
             if self.waiting.takes(&request.header) {

@@ -158,6 +158,54 @@ fn an_exchange_outlives_the_death_of_its_connection_at_every_step() {
     assert!(last > 20, "{last}");
 }
 
+/// It was lost, not refused: a session that has one connection fewer for good would not be what both ends have agreed on.
+#[test]
+fn a_connection_that_dies_in_its_login_is_made_again() {
+    for steps in 0..30 {
+        let mut world = plain(steps as u64);
+        world.order(0, 0, None, 0);
+        for _ in 0..10_000 {
+            if world.connections().len() > 1 {
+                break;
+            }
+            if !world.step() {
+                world.pass_time();
+            }
+        }
+        let further = world.connections()[1];
+        world.run(steps);
+        world.cut(further);
+        world.settle();
+        let connections = |world: &World| world.client.server().map(|server| server.connections);
+        for _ in 0..50 {
+            world.run(usize::MAX);
+            if connections(&world) == Some(4) {
+                break;
+            }
+            world.pass_time();
+        }
+        assert_eq!(connections(&world), Some(4), "{steps}");
+    }
+}
+
+/// What the user can mend is not that the target is away.
+#[test]
+fn who_can_open_no_memory_is_told_so() {
+    let plan = AdapterPlan { windows_max: 0, ..AdapterPlan::plain() };
+    let mut world = World::by_adapters([plan, AdapterPlan::plain()], config(Some(name())), 1);
+    world.order(0, 0, None, 0);
+    world.settle();
+    assert_eq!(world.client.take_trouble(), None);
+    world.order(0x28, 0, None, BLOCK_BYTES);
+    for _ in 0..10_000 {
+        if losses(&world) > 0 || !world.step() {
+            break;
+        }
+    }
+    let trouble = world.client.take_trouble();
+    assert!(trouble.as_ref().is_some_and(|why| why.contains("opens no memory")), "{trouble:?}");
+}
+
 /// A command that waits for memory has its frame in no window yet.
 #[test]
 fn reads_that_wait_for_memory_bring_their_data_after_the_death_of_their_connection() {

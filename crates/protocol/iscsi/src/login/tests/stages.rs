@@ -25,6 +25,23 @@ fn a_login_may_skip_the_operational_stage() {
     assert_eq!(admitted.connection, ConnectionParameters::default());
 }
 
+/// A Data-Out that nobody has asked for takes a receive of an adapter, and there are receives for commands.
+#[test]
+fn an_initiator_that_an_adapter_carries_waits_until_its_data_is_read() {
+    for (carrier, waits) in [(PortalCarrier::Adapter, true), (PortalCarrier::Iwarp, false)] {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 3260));
+        let portal = Portal { address, group_tag: 7, carrier };
+        let mut server = ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), [1; 32], Instant::ZERO);
+        let keys = names() + "RDMAExtensions=Yes\0InitialR2T=No\0ImmediateData=Yes\0";
+        assert!(ask(&mut server, &OneTarget::default(), &request(1, Some(3)), &keys).is_empty(), "the session answers");
+        let admitted = admitted(&mut server);
+        assert_eq!(admitted.session.initial_r2t, waits, "{carrier:?}");
+        assert!(admitted.session.immediate_data);
+        let answer = if waits { "InitialR2T=Yes\0" } else { "InitialR2T=No\0" };
+        assert!(String::from_utf8_lossy(&admitted.text).contains(answer), "{carrier:?}");
+    }
+}
+
 #[test]
 fn only_stages_that_follow_are_gone_to() {
     for (current, next) in [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2), (2, 3), (3, 3)] {

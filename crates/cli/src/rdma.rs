@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use sanwire_io::descriptors;
 use sanwire_rdma::{Accepted, Adapters, Connection, Listener, Rdma};
 use sanwire_verbs::{ConnectOptions, ListenOptions};
 
@@ -41,7 +42,7 @@ impl Listener for Port {
     }
 
     fn accept(&mut self) -> io::Result<Option<Accepted>> {
-        let Some(accepted) = self.0.accept().map_err(io::Error::other)? else { return Ok(None) };
+        let Some(accepted) = self.0.accept().map_err(of_listener)? else { return Ok(None) };
         let (local, peer_address) = (accepted.local_address(), accepted.peer_address());
         let local_address = local.unwrap_or_else(|| self.0.local_address());
         Ok(Some(Accepted { connection: connection(accepted)?, local_address, peer_address }))
@@ -57,4 +58,29 @@ impl AsFd for Port {
 fn connection(queue_pair: sanwire_verbs::Connection) -> io::Result<Connection> {
     let events = queue_pair.as_fd().try_clone_to_owned()?;
     Ok(Connection { queue_pair: Box::new(queue_pair), events })
+}
+
+/// What a listener says, in the kinds by which its owner knows what to do.
+fn of_listener(error: sanwire_verbs::Error) -> io::Error {
+    if matches!(error, sanwire_verbs::Error::Gone { .. }) {
+        return io::Error::new(io::ErrorKind::NetworkDown, error);
+    }
+    let used_up = error.os_error().map(io::Error::from_raw_os_error).filter(descriptors::are_used_up);
+    used_up.unwrap_or_else(|| io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_listener_says_is_known_by_its_kind() {
+        let of = |source| of_listener(sanwire_verbs::Error::Adapter { what: "a request cannot be taken over", source });
+        // Too many open files, and no memory.
+        assert!(descriptors::are_used_up(&of(io::Error::from_raw_os_error(24))));
+        assert!(!descriptors::are_used_up(&of(io::Error::from_raw_os_error(12))));
+        let gone = of_listener(sanwire_verbs::Error::Gone { address: "10.0.0.1:3260".parse().unwrap() });
+        assert_eq!(gone.kind(), io::ErrorKind::NetworkDown);
+        assert!(gone.to_string().contains("10.0.0.1:3260 is gone"), "{gone}");
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::connection::Connection;
 use crate::domain::Domains;
 use crate::error::Error;
+use crate::ffi::EVENT_DEVICE_REMOVAL;
 use crate::manager::Manager;
 use crate::options::ListenOptions;
 
@@ -40,13 +41,16 @@ impl Listener {
     /// and a request takes nothing from an adapter before it is accepted.
     ///
     /// # Errors
-    /// The kernel's. A request that cannot be taken is refused; the next one may be fine.
+    /// The kernel's. A request that cannot be taken is refused; the next one may be fine. [`Error::Gone`] when the adapter is gone that
+    /// has the address: nothing comes any more. (Where the address is that of all adapters, the kernel looks after those.)
     pub fn accept(&mut self) -> Result<Option<Connection>, Error> {
-        // What is no request is about adapters, which the kernel looks after.
         while let Some((notice, manager)) = self.manager.next_request()? {
             if let Some(manager) = manager {
                 let domains = Arc::clone(&self.domains);
                 return Connection::requested((manager, notice), domains, self.options.connection).map(Some);
+            }
+            if notice.kind == EVENT_DEVICE_REMOVAL {
+                return Err(Error::Gone { address: self.address });
             }
         }
         Ok(None)

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use sanwire_io::descriptors;
 use sanwire_rdma::{Accepted, Adapters, Connection, Listener, Rdma};
 use sanwire_verbs::{ConnectOptions, Error, ListenOptions};
 
@@ -54,15 +55,18 @@ impl AsFd for Port {
     }
 }
 
-/// That nothing listens any more is not what passes when others leave.
-fn of_listener(error: Error) -> io::Error {
-    let kind = if matches!(error, Error::Gone { .. }) { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
-    io::Error::new(kind, error)
-}
-
 fn connection(queue_pair: sanwire_verbs::Connection) -> io::Result<Connection> {
     let events = queue_pair.as_fd().try_clone_to_owned()?;
     Ok(Connection { queue_pair: Box::new(queue_pair), events })
+}
+
+/// What a listener says, in the kinds by which its owner knows what to do.
+fn of_listener(error: Error) -> io::Error {
+    if matches!(error, Error::Gone { .. }) {
+        return io::Error::new(io::ErrorKind::NetworkDown, error);
+    }
+    let used_up = error.os_error().map(io::Error::from_raw_os_error).filter(descriptors::are_used_up);
+    used_up.unwrap_or_else(|| io::Error::other(error))
 }
 
 #[cfg(test)]
@@ -70,12 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_adapter_that_is_gone_is_told_apart_from_what_passes() {
-        let address = "10.0.0.1:3260".parse().unwrap();
-        let gone = of_listener(Error::Gone { address });
-        assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(gone.to_string().contains("10.0.0.1:3260"), "{gone}");
-        let short = Error::Listen { address, source: io::ErrorKind::OutOfMemory.into() };
-        assert_eq!(of_listener(short).kind(), io::ErrorKind::Other);
+    fn what_a_listener_says_is_known_by_its_kind() {
+        let of = |source| of_listener(Error::Adapter { what: "a request cannot be taken over", source });
+        // Too many open files, and no memory.
+        assert!(descriptors::are_used_up(&of(io::Error::from_raw_os_error(24))));
+        assert!(!descriptors::are_used_up(&of(io::Error::from_raw_os_error(12))));
+        let gone = of_listener(Error::Gone { address: "10.0.0.1:3260".parse().unwrap() });
+        assert_eq!(gone.kind(), io::ErrorKind::NetworkDown);
+        assert!(gone.to_string().contains("10.0.0.1:3260 is gone"), "{gone}");
     }
 }

@@ -48,8 +48,8 @@ pub trait Listener: AsFd + Send {
     /// The next request for a connection, which its queue pair tells of; `None` when no more are there. Dropping it refuses the request.
     ///
     /// # Errors
-    /// The system's, which is mostly short of something: wait a little before the next call. [`io::ErrorKind::UnexpectedEof`] when the
-    /// adapter is gone, and nothing comes here any more.
+    /// The system's, which is mostly short of something: wait a little before the next call. `NetworkDown` when the adapter is gone
+    /// whose address this is: nothing comes there any more.
     fn accept(&mut self) -> io::Result<Option<Accepted>>;
 }
 

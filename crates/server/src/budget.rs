@@ -7,6 +7,10 @@ use sanwire_io::descriptors;
 /// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
 const SPARE: u64 = 32;
 
+/// Descriptors of a connection that an RDMA adapter carries: the channels of its connection manager and of its completions, one over both,
+/// and what its driver has of that.
+const DESCRIPTORS_BY_ADAPTER: u64 = 4;
+
 /// What a process may have that is to serve as many connections as the quotas say. Volumes in files take some besides.
 pub const DESCRIPTORS_WANTED: u64 =
     TCP_CONNECTIONS.limit + LOGINS.limit + LOGINS_OF_STRANGERS.limit + SPARE + LUNS_MAX as u64;
@@ -24,18 +28,25 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of this process.
-    pub(crate) fn of_process() -> Self {
-        Budget::new(descriptors::limit().unwrap_or(u64::MAX))
+    /// Of this process, which has portals of adapters or not.
+    pub(crate) fn of_process(has_adapters: bool) -> Self {
+        let each = if has_adapters { DESCRIPTORS_BY_ADAPTER } else { 1 };
+        Budget::sharing(descriptors::limit().unwrap_or(u64::MAX), each)
     }
 
-    /// Of a process that may have so many descriptors.
+    /// Of a process that may have so many descriptors, and whose connections have one each.
+    #[cfg(test)]
     pub(crate) fn new(limit: u64) -> Self {
+        Budget::sharing(limit, 1)
+    }
+
+    /// The same where each connection may have so many: any of them may come by an adapter.
+    fn sharing(limit: u64, each: u64) -> Self {
         let quarter = |of: u64, quota: &Quota| (of / 4).clamp(1, quota.limit);
         let descriptors_max = limit.saturating_sub(SPARE);
-        let (logins, logins_of_strangers) =
-            (quarter(descriptors_max, &LOGINS), quarter(descriptors_max, &LOGINS_OF_STRANGERS));
-        let left = descriptors_max.saturating_sub(logins + logins_of_strangers);
+        let places = descriptors_max / each;
+        let (logins, logins_of_strangers) = (quarter(places, &LOGINS), quarter(places, &LOGINS_OF_STRANGERS));
+        let left = places.saturating_sub(logins + logins_of_strangers);
         let connections = left.clamp(1, TCP_CONNECTIONS.limit);
         let discoveries_of_strangers = quarter(connections, &DISCOVERIES_OF_STRANGERS);
         Budget { descriptors_max, logins, logins_of_strangers, connections, discoveries_of_strangers }
@@ -58,5 +69,16 @@ mod tests {
         let all = Budget::new(DESCRIPTORS_WANTED);
         assert_eq!((all.logins, all.connections), (LOGINS.limit, TCP_CONNECTIONS.limit));
         assert_eq!(all.discoveries_of_strangers, DISCOVERIES_OF_STRANGERS.limit);
+    }
+
+    /// As many connections as there are places for find their descriptors, and the spare ones stay.
+    #[test]
+    fn connections_by_adapters_take_several_descriptors_each() {
+        for limit in [1024, 4096, 65_536, u64::MAX] {
+            let budget = Budget::sharing(limit, DESCRIPTORS_BY_ADAPTER);
+            let parts = [budget.logins, budget.logins_of_strangers, budget.connections];
+            let taken = parts.iter().sum::<u64>() * DESCRIPTORS_BY_ADAPTER;
+            assert!(parts.iter().all(|part| *part > 0) && taken + SPARE <= limit, "{limit}: {budget:?}");
+        }
     }
 }

@@ -33,6 +33,10 @@ use crate::registry::Place;
 /// attended to in a turn, so that no flood of newcomers pushes out those who go on with theirs.
 const ACCEPTS_MAX: usize = 16;
 
+/// How long the answer to a login that is refused may take on its way. An adapter keeps it for an initiator that has no receive for
+/// it, for ever.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// How long no connection is taken after the system was short of something.
 const BREATHER: Duration = Duration::from_millis(100);
 
@@ -148,6 +152,8 @@ impl LoginListener {
                     }
                 }
                 Ok(None) => return,
+                // Nothing comes there any more, whoever waits; the others go on.
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => return tracing::error!("{error}"),
                 Err(error) => {
                     self.warn(&error, now);
                     return self.pause(now);
@@ -158,10 +164,6 @@ impl LoginListener {
 
     /// Says once why no connections are taken, however often it is tried again.
     fn warn(&mut self, error: &io::Error, now: Instant) {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            // It does not pass, and is told once.
-            return tracing::error!("{error}");
-        }
         if std::mem::replace(&mut self.has_warned, true) {
             return;
         }
@@ -196,7 +198,8 @@ impl LoginListener {
         let machine = logins.begin(caller, seed, now);
         let (service, watched) = (Service::of(logins), Interest::READABLE);
         let alarm = Alarm::default();
-        let login = Login { channel, machine, alarm, service, peer: address, watched, is_beyond, is_over: false };
+        let (is_over, closes_at) = (false, None);
+        let login = Login { channel, machine, alarm, service, peer: address, watched, is_beyond, is_over, closes_at };
         self.logins.insert(key, login);
         self.note_deadline(key);
         let is_stranger = !logins.may_permit(address, is_local);
@@ -284,9 +287,13 @@ impl LoginListener {
             None => {}
         }
         let Some(login) = self.logins.get_mut(&key) else { return };
-        if login.is_over && login.is_all_sent() {
-            self.remove(key);
-            return;
+        if login.is_over {
+            let closes_at = *login.closes_at.get_or_insert(now + ANSWER_MAX);
+            if closes_at <= now || login.is_all_sent() {
+                self.remove(key);
+                return;
+            }
+            self.deadlines.note(key, &mut login.alarm, closes_at);
         }
         let wanted = Interest { readable: true, writable: login.channel.wants_write() };
         if wanted != login.watched && self.poller.change_stream(&login.channel, key, wanted).is_ok() {
@@ -380,3 +387,6 @@ impl LoginListener {
 fn no_descriptors() -> String {
     format!("the process has no descriptors left{LIMIT_ADVICE}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
 pub(crate) use self::opening::{MissingVolume, note_units};
 use self::opening::{add_volumes, refuse_in_the_clear};
-use self::portals::{OpenPort, listeners};
+use self::portals::{OpenPort, budget, listeners};
 pub(crate) use self::shard_place::ShardPlace;
 
 use std::io;
@@ -175,7 +175,7 @@ impl Server {
         let exports = targets(&config, &wires, (&units, &levels))?;
         let mailboxes: Arc<[Mailbox]> = places.iter().map(|place| place.mailbox.clone()).collect();
         let (inbox, letters) = ManagementQueue::new();
-        let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
+        let (budget, instance) = (budget(&wires), u64::from_be_bytes(random()?));
         let revisions = Revisions::begin().map_err(|source| StartError::Resource { what: "random numbers", source })?;
         let slots = Slots::taken(units.iter().iter().map(|(_, unit)| unit.slot()).collect());
         let mut server = Server {

@@ -71,10 +71,13 @@ pub fn available() -> Result<(), Unavailable> {
 
 /// Why the kernel gives no event channel.
 pub(crate) fn absence(source: io::Error) -> Unavailable {
-    if source.raw_os_error() == Some(libc::ENODEV) && names().is_empty() {
-        return Unavailable::NoAdapter;
+    match source.raw_os_error() {
+        Some(libc::ENODEV) if names().is_empty() => Unavailable::NoAdapter,
+        Some(libc::EACCES | libc::EPERM | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            Unavailable::Unopened { source }
+        }
+        _ => Unavailable::Kernel { source },
     }
-    Unavailable::Kernel { source }
 }
 
 fn absence_of_adapters() -> Unavailable {

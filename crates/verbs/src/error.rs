@@ -20,6 +20,12 @@ pub enum Unavailable {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The kernel's connection manager is there, and this process does not get it.
+    #[error("RDMA cannot be used: /dev/infiniband/rdma_cm cannot be opened: {source}{}", hint_of_opening(.source))]
+    Unopened {
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The kernel has no adapter.
     #[error("there is no RDMA here: no RDMA adapter is known to the kernel (`rdma link` lists them)")]
     NoAdapter,
@@ -45,9 +51,9 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// What listened at an address is gone.
+    /// The adapter is gone at whose address somebody listens: the kernel has ended that.
     #[error(
-        "an RDMA adapter of {address} is gone, and with it what listens there: start the server again when it is back"
+        "the RDMA adapter of {address} is gone: nobody connects there by RDMA; start the server again when it is back"
     )]
     Gone {
         /// The address.
@@ -72,6 +78,17 @@ impl Error {
         }
     }
 
+    /// The number of the system's error that is behind it, if there is one.
+    #[must_use]
+    pub fn os_error(&self) -> Option<i32> {
+        match self {
+            Error::Unavailable(Unavailable::Kernel { source } | Unavailable::Unopened { source })
+            | Error::Listen { source, .. }
+            | Error::Adapter { source, .. } => source.raw_os_error(),
+            Error::Unavailable(_) | Error::Gone { .. } => None,
+        }
+    }
+
     /// The error that the last call has left.
     pub(crate) fn last(what: &'static str) -> Error {
         Error::Adapter { what, source: io::Error::last_os_error() }
@@ -80,6 +97,17 @@ impl Error {
     /// The error of this number.
     pub(crate) fn number(what: &'static str, number: libc::c_int) -> Error {
         Error::Adapter { what, source: io::Error::from_raw_os_error(number.abs()) }
+    }
+}
+
+fn hint_of_opening(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            " (as a rule all users may: look at its mode, and at DeviceAllow= of the service, which must be started again if \
+             the device was not there when it began)"
+        }
+        Some(libc::EMFILE) => " (raise the limit of open files, `ulimit -n` or LimitNOFILE=)",
+        _ => "",
     }
 }
 
@@ -109,6 +137,21 @@ pub(crate) fn check(what: &'static str, result: libc::c_int) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::absence;
+
+    #[test]
+    fn who_does_not_get_the_connection_manager_is_not_told_that_the_kernel_has_none() {
+        let of = |number| absence(io::Error::from_raw_os_error(number)).to_string();
+        assert!(of(libc::ENOENT).contains("load its module rdma_ucm"), "{}", of(libc::ENOENT));
+        for (number, hint) in
+            [(libc::EACCES, "DeviceAllow="), (libc::EPERM, "DeviceAllow="), (libc::EMFILE, "LimitNOFILE=")]
+        {
+            let message = of(number);
+            assert!(message.contains(hint) && !message.contains("rdma_ucm"), "{message}");
+        }
+        let used_up = Error::from(absence(io::Error::from_raw_os_error(libc::EMFILE)));
+        assert_eq!(used_up.os_error(), Some(libc::EMFILE));
+    }
 
     #[test]
     fn what_can_be_done_about_an_error_stands_behind_it() {

@@ -39,6 +39,8 @@ pub(super) struct Login {
     pub(super) is_beyond: bool,
     /// It was refused: close it when all is sent.
     pub(super) is_over: bool,
+    /// Then it is closed even if not all is sent.
+    pub(super) closes_at: Option<Instant>,
 }
 
 impl Login {

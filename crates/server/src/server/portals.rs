@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sanwire_io::tcp;
 use sanwire_rdma::Rdma;
 
+use crate::budget::Budget;
 use crate::channel::{Listener, PortalPath};
 use crate::error::StartError;
 use crate::front::LoginService;
@@ -63,6 +64,11 @@ pub(super) fn listeners(wires: &mut [Wire], rdma: &Rdma) -> Result<Vec<OpenPort>
         ports.push(OpenPort { listener, group_tag, address, path, kinds: vec![wire.kind()] });
     }
     Ok(ports)
+}
+
+/// What the descriptors of this process are for when it has these.
+pub(super) fn budget(wires: &[Wire]) -> Budget {
+    Budget::of_process(wires.iter().any(Wire::is_by_adapter))
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn without_rdma_adapters_server_and_client_say_what_is_missing() {
         refused(&[command, &["--iser-path", "rdma", "--key-file", &key]].concat(), 1, missing);
     }
     let serve = ["serve", "--wire", "iser:127.0.0.1,path=rdma", "--volume", "a=ram:1M"];
-    let files = ["--state-dir", &state, "--key-file", &key];
+    let files = ["--state-directory", &state, "--key-file", &key];
     let told = format!("wire iser:127.0.0.1:3260,path=rdma: {missing}");
     refused(&[&serve[..], &files].concat(), 1, &told);
     refused(&[&serve[..], &files, &["--check"]].concat(), 1, &told["wire ".len()..]);

@@ -7,7 +7,7 @@ use rand_chacha::rand_core::RngCore;
 
 /// How long to wait after all portals have failed: at first, and at the most.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// A waiting time that doubles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

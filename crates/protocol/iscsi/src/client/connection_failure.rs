@@ -1,7 +1,10 @@
 //! What is lost, and what becomes of it (RFC 7143 7.1, 7.2).
 
+use std::time::Duration;
+
 use sanwire_core::Instant;
 
+use super::backoff::BACKOFF_MAX;
 use super::link::{Link, Request};
 use super::seek::Attempt;
 use super::session::{Lost, LostStage};
@@ -26,7 +29,10 @@ impl Client {
                 return self.attempt_failed(Attempt::Ended(entering.trouble().unwrap_or(failure)), now);
             }
         };
-        self.trouble = link.mover.trouble().or(self.trouble.take());
+        let told = link.mover.trouble();
+        // What an adapter cannot do will not be otherwise at once: the same commands would end the next session, too.
+        let pause = if told.is_some() { BACKOFF_MAX } else { Duration::ZERO };
+        self.trouble = told.or(self.trouble.take());
         self.tasks.put_back(link.withdraw());
         if trouble == Trouble::Broken {
             self.note_end(now);
@@ -43,7 +49,7 @@ impl Client {
                     self.lose_link(gone.number, link, now);
                 }
                 Trouble::Broken | Trouble::Silent => {
-                    let (announced, at) = (session.leave_at.is_some(), now + session.wait());
+                    let (announced, at) = (session.leave_at.is_some(), now + session.wait().max(pause));
                     self.lose_session(announced, at, now);
                 }
             },

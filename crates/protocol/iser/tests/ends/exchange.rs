@@ -7,11 +7,8 @@ use sanwire_core::Instant;
 use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure, Movement};
 
 use super::odd::{failing, forgetful};
+use super::rounds::{keeps_what_is_written, pattern};
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
-
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
-}
 
 #[test]
 fn a_discovery_session_finds_the_target() {
@@ -247,28 +244,7 @@ proptest! {
         cuts in prop::collection::vec(0..60usize, 0..6),
         lengths in prop::collection::vec(1..200usize, 1..10),
     ) {
-        let mut world = World::new(config(Some(name())), piece);
-        let mut expected = world.host.disk.clone();
-        let mut cuts = cuts.into_iter();
-        for (round, length) in lengths.into_iter().enumerate() {
-            let (block, length) = ((round * 5) as u16, length * BLOCK_BYTES);
-            let data = pattern(length, round);
-            expected[usize::from(block) * BLOCK_BYTES..][..length].copy_from_slice(&data);
-            world.order(0x2a, block, Some(data.clone()), 0);
-            if let Some(steps) = cuts.next() {
-                world.run(steps);
-                if let Some(&connection) = world.connections().first() {
-                    world.cut(connection);
-                }
-            }
-            world.settle();
-            let id = world.order(0x28, block, None, length);
-            world.order(0x35, 0, None, 0);
-            world.settle();
-            prop_assert!(world.data_of(id) == Some(data), "round {}", round);
-        }
-        prop_assert!(world.host.disk == expected);
-        prop_assert_eq!(world.host.memory.free_bytes(), MEMORY_BYTES);
+        keeps_what_is_written(World::new(config(Some(name())), piece), cuts, lengths)?;
     }
 }
 

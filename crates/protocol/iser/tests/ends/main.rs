@@ -16,5 +16,6 @@ mod older;
 mod pair;
 mod raw;
 mod resets;
+mod rounds;
 mod segments;
 mod world;

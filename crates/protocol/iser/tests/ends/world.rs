@@ -202,7 +202,8 @@ impl World {
         self.now = next.expect("something is due").max(self.now);
         self.client.handle_timeout(self.now);
         self.host.server.handle_timeout(self.now);
-        for connection in self.connections() {
+        // Those of whom the client knows nothing any more have their time, too.
+        for connection in self.host.ends.keys().copied().collect::<Vec<_>>() {
             if let Some(End::Login(login)) = self.host.ends.get_mut(&connection) {
                 login.handle_timeout(self.now);
                 self.host.feed(connection, &[], self.now);

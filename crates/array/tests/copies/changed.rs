@@ -1,15 +1,14 @@
 //! What is copied to members that lack something: what was written meanwhile, by the regions that were noted, and nothing else.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sanwire_array::{Arrangement, Array, Candidate, Plan, assemble, create};
+use sanwire_array::{Array, Candidate, assemble};
 use sanwire_store::{CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, Started, Store, StoreError};
 
-use common::{drive, kernel, settle};
+use super::common::{drive, kernel, settle};
+use super::mirror_of;
 
 /// A region.
 const MIB: u64 = 1 << 20;
@@ -68,20 +67,7 @@ fn mirror() -> (Vec<Arc<Disk>>, Vec<Candidate>, Array) {
         Arc::new(Disk { inner, is_gone: AtomicBool::new(false), written: Mutex::default() })
     };
     let disks: Vec<Arc<Disk>> = (0..2).map(disk).collect();
-    let candidate = |(number, disk): (usize, &Arc<Disk>)| {
-        let store = Arc::clone(disk) as Arc<dyn Store>;
-        Candidate { place: format!("disk{number}"), store }
-    };
-    let members: Vec<_> = disks.iter().enumerate().map(candidate).collect();
-    let plan = Plan { name: "a".to_owned(), arrangement: Arrangement::Concat, copies: 2, force: false };
-    let mut next = 100_u128;
-    let fresh = || {
-        next += 1;
-        next.to_be_bytes()
-    };
-    create(&plan, &members, fresh, &mut drive).unwrap();
-    let array = assemble("a", &members, false, 1, &mut drive).unwrap();
-    settle(&array);
+    let (members, array) = mirror_of(&disks);
     let all: Vec<u64> = (0..(DATA_END - DATA_AT) / MIB).collect();
     assert_eq!(disks[1].take_written(), all, "nobody knew that they are the same");
     assert!(disks[0].take_written().is_empty());

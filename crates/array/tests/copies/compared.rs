@@ -1,15 +1,13 @@
 //! Copies that are compared while members come and go.
 
-mod common;
-
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sanwire_array::{Arrangement, Candidate, Plan, assemble, create};
 use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RamStore, Request, Started, Store, StoreError};
 
-use common::{drive, kernel, settle};
+use super::common::{drive, kernel};
+use super::mirror_of;
 
 const MIB: u64 = 1 << 20;
 const DATA_AT: u64 = MIB;
@@ -56,20 +54,7 @@ fn a_copy_that_is_left_alone_while_it_is_compared_lacks_nothing() {
         Arc::new(Disk { inner, is_gone, meanwhile: Mutex::default() })
     };
     let disks: Vec<Arc<Disk>> = (0..2).map(disk).collect();
-    let candidate = |(number, disk): (usize, &Arc<Disk>)| {
-        let store = Arc::clone(disk) as Arc<dyn Store>;
-        Candidate { place: format!("disk{number}"), store }
-    };
-    let members: Vec<_> = disks.iter().enumerate().map(candidate).collect();
-    let plan = Plan { name: "a".to_owned(), arrangement: Arrangement::Concat, copies: 2, force: false };
-    let mut next = 100_u128;
-    let fresh = || {
-        next += 1;
-        next.to_be_bytes()
-    };
-    create(&plan, &members, fresh, &mut drive).unwrap();
-    let array = assemble("a", &members, false, 1, &mut drive).unwrap();
-    settle(&array);
+    let (_, array) = mirror_of(&disks);
     // What is compared first differs, and the one that was read goes before that is known.
     write(&disks[0].inner, DATA_AT + 8192, 3);
     let (going, writer) = (Arc::clone(&disks[0]), array.clone());

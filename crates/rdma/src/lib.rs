@@ -37,7 +37,7 @@ pub trait Adapters: Debug + Send + Sync {
     fn connect(&self, to: SocketAddr) -> io::Result<Connection>;
 }
 
-/// A place where connections come in. Its descriptor is readable when one has.
+/// An address at which connections are accepted. Its descriptor is readable when one waits.
 pub trait Listener: AsFd + Send {
     /// Where it is.
     ///
@@ -61,13 +61,13 @@ pub struct Connection {
     pub events: OwnedFd,
 }
 
-/// A connection that somebody wants to have.
+/// A connection that an initiator asks for.
 pub struct Accepted {
     /// This end of it.
     pub connection: Connection,
-    /// Where it has come to.
+    /// The address of this host that was asked.
     pub local_address: SocketAddr,
-    /// From where.
+    /// The address of the initiator.
     pub peer_address: SocketAddr,
 }
 

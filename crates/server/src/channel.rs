@@ -1,4 +1,4 @@
-//! What connections come in by and go by: TCP, or RDMA adapters.
+//! What carries connections: TCP, or RDMA adapters.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ impl PortalPath {
     pub(crate) const WORDS: [(&'static str, PortalPath); 2] = [("tcp", PortalPath::Tcp), ("rdma", PortalPath::Rdma)];
 }
 
-/// Where connections come in.
+/// Where connections are accepted.
 pub(crate) enum Listener {
     Tcp(tcp::Listener),
     Rdma(Box<dyn rdma::Listener>),
 }
 
-/// A connection that has come in, with the address from which it comes.
+/// An accepted connection, with the address of its peer.
 pub(crate) struct Incoming {
     pub(crate) channel: Channel,
     pub(crate) peer: SocketAddr,

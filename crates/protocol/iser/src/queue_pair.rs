@@ -82,8 +82,8 @@ pub trait QueuePair: Send + Sync {
     fn deregister(&mut self, stag: Stag) -> Option<Memory>;
 
     /// From now on so many messages may come, each of at most so many bytes: receives are posted until there are so
-    /// many. Each message that comes uses one up, and no other one takes its place before this is called again; so who
-    /// does not look at what has come is sent no more. Receives beyond the count stay posted. What was posted before
+    /// many. Each message that comes uses one up, and no other one takes its place before this is called again; so an
+    /// end that does not look at its messages receives no further ones. Receives beyond the count stay posted. What was posted before
     /// is used first, so an end whose messages become longer later says so from the start.
     fn expect_messages(&mut self, count: usize, longest_bytes: usize);
 

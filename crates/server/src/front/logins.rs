@@ -19,11 +19,11 @@ pub(crate) trait LoginService: Send + Sync {
     /// Whether an initiator at this address may use something, as far as can be known before it says who it is.
     fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;
 
-    /// The login of a connection that has come in.
+    /// The login of an accepted connection.
     fn begin(&self, caller: Caller, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
 }
 
-/// A connection that has come in.
+/// An accepted connection.
 pub(crate) struct Caller {
     /// Where: its address here, and the tag of the portal's group.
     pub(crate) portal: (SocketAddr, u16),

@@ -21,7 +21,7 @@ pub(crate) struct Arrival {
     pub(crate) seat: Arc<Seat>,
 }
 
-/// Where connections come in.
+/// Where connections are accepted.
 pub(crate) struct Portal {
     pub(crate) listener: Listener,
     /// The tag of its portal group.

@@ -24,6 +24,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         match server.poll_outcome() {
             Some(LoginOutcome::Admitted(_)) => panic!("a stranger was let in"),
             Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_)) => None,
+            Some(LoginOutcome::Lost) => panic!("only an adapter's connection is lost"),
             None => Some(answer),
         }
     };

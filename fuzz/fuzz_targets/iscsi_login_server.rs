@@ -36,6 +36,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 assert!(reason.len() < 4096);
                 return Ok(());
             }
+            Some(LoginOutcome::Lost) => panic!("only an adapter's connection is lost"),
             None => {}
         }
     }

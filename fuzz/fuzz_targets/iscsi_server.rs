@@ -18,8 +18,8 @@ use sanwire_iscsi::wire::{
 };
 use sanwire_iscsi::{
     Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Digests, Directory,
-    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, Server, ServerConfig, ServerEvent, SessionKind,
-    SessionParameters, TargetEntry, TargetId,
+    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, PortalCarrier, Server, ServerConfig,
+    ServerEvent, SessionKind, SessionParameters, TargetEntry, TargetId,
 };
 use sanwire_scsi::{Reply, Status};
 
@@ -125,7 +125,11 @@ impl World {
             isid: Isid([0, 0, 0, 0, 0, u.int_in_range(0..=1)?]),
             user: None,
             peer: Ipv4Addr::LOCALHOST.into(),
-            portal: Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, is_iser: false },
+            portal: Portal {
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)),
+                group_tag: 1,
+                carrier: PortalCarrier::Tcp,
+            },
             kind: if u.ratio(1, 8)? { SessionKind::Discovery } else { target },
             connection: ConnectionParameters {
                 // Header digests would only hide what is behind them.

@@ -19,8 +19,8 @@ use sanwire_iscsi::wire::{
 };
 use sanwire_iscsi::{
     Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Digests, Directory,
-    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, Server, ServerConfig, ServerEvent, SessionKind,
-    SessionParameters, TargetEntry, TargetId,
+    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, PortalCarrier, Server, ServerConfig,
+    ServerEvent, SessionKind, SessionParameters, TargetEntry, TargetId,
 };
 use sanwire_iser::wire::IserHeader;
 use sanwire_iwarp::{Config, Connection, Order, SendKind};
@@ -126,7 +126,11 @@ impl World {
             isid: Isid([0, 0, 0, 0, 0, u.int_in_range(0..=1)?]),
             user: None,
             peer: Ipv4Addr::LOCALHOST.into(),
-            portal: Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, is_iser: true },
+            portal: Portal {
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)),
+                group_tag: 1,
+                carrier: PortalCarrier::Iwarp,
+            },
             kind: SessionKind::Normal { target: TargetId(0), name: name("iqn.2026-11.org.sanwire:disk0") },
             connection: ConnectionParameters {
                 digests: Digests { header: false, data: false },

@@ -10,6 +10,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::{Instant, NexusId};
+use sanwire_fuzz::login::NoTarget;
 use sanwire_fuzz::steps::{CANARY, payload};
 use sanwire_fuzz::world::marked_region;
 use sanwire_iscsi::wire::{
@@ -17,34 +18,10 @@ use sanwire_iscsi::wire::{
     TaskRequest, TextRequest,
 };
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Digests, Directory,
-    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, PortalCarrier, Server, ServerConfig,
-    ServerEvent, SessionKind, SessionParameters, TargetEntry, TargetId,
+    Admission, Admitted, CommandHandle, ConnectionId, ConnectionParameters, Digests, IscsiName, Isid, ManageHandle,
+    ManageOutcome, Portal, PortalCarrier, Server, ServerConfig, ServerEvent, SessionKind, SessionParameters, TargetId,
 };
 use sanwire_scsi::{Reply, Status};
-
-type Answer<T> = std::result::Result<T, LoginRefusal>;
-
-struct Targets;
-
-impl Directory for Targets {
-    fn target(&self, _: &IscsiName, _: &IscsiName, _: IpAddr, _: &Portal) -> Answer<TargetEntry> {
-        Err(LoginRefusal::NotFound)
-    }
-
-    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
-        true
-    }
-
-    fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> Answer<Authentication> {
-        Ok(Authentication::default())
-    }
-
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        let name = |number| format!("iqn.2026-11.org.sanwire:disk{number}").parse().unwrap();
-        (0..40).map(|number| (name(number), vec!["192.0.2.1:3260,1".into()])).collect()
-    }
-}
 
 struct World {
     server: Server,
@@ -363,7 +340,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
     let config = ServerConfig {
         memory: memory.clone(),
-        directory: Arc::new(Targets),
+        directory: Arc::new(NoTarget { listed: 40 }),
         commands_max: 8,
         transfer_max_bytes: 16384,
     };

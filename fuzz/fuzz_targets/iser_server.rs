@@ -12,41 +12,19 @@ use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::{Instant, NexusId};
 use sanwire_fuzz::iser_line::{Line, ROUNDS_MAX, set_up};
+use sanwire_fuzz::login::NoTarget;
 use sanwire_fuzz::steps::{CANARY, payload};
 use sanwire_fuzz::world::marked_region;
 use sanwire_iscsi::wire::{
     DataOut, HEADER_BYTES, Header, LoginRequest, LogoutRequest, NopOut, ScsiCommand, TAG_NONE, TaskRequest,
 };
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Digests, Directory,
-    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, PortalCarrier, Server, ServerConfig,
-    ServerEvent, SessionKind, SessionParameters, TargetEntry, TargetId,
+    Admission, Admitted, CommandHandle, ConnectionId, ConnectionParameters, Digests, IscsiName, Isid, ManageHandle,
+    ManageOutcome, Portal, PortalCarrier, Server, ServerConfig, ServerEvent, SessionKind, SessionParameters, TargetId,
 };
 use sanwire_iser::wire::IserHeader;
 use sanwire_iwarp::{Config, Connection, Order, SendKind};
 use sanwire_scsi::{Reply, Status};
-
-type Answer<T> = std::result::Result<T, LoginRefusal>;
-
-struct Targets;
-
-impl Directory for Targets {
-    fn target(&self, _: &IscsiName, _: &IscsiName, _: IpAddr, _: &Portal) -> Answer<TargetEntry> {
-        Err(LoginRefusal::NotFound)
-    }
-
-    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
-        true
-    }
-
-    fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> Answer<Authentication> {
-        Ok(Authentication::default())
-    }
-
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        Vec::new()
-    }
-}
 
 struct World {
     server: Server,
@@ -342,7 +320,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
     let config = ServerConfig {
         memory: memory.clone(),
-        directory: Arc::new(Targets),
+        directory: Arc::new(NoTarget { listed: 0 }),
         commands_max: 8,
         transfer_max_bytes: 16384,
     };

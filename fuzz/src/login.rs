@@ -125,6 +125,37 @@ impl Directory for OneTarget {
     }
 }
 
+/// For servers whose sessions are already there: no target, but names that discovery lists.
+pub struct NoTarget {
+    /// How many are listed.
+    pub listed: usize,
+}
+
+impl Directory for NoTarget {
+    fn target(
+        &self,
+        _: &IscsiName,
+        _: &IscsiName,
+        _: IpAddr,
+        _: &Portal,
+    ) -> std::result::Result<TargetEntry, LoginRefusal> {
+        Err(LoginRefusal::NotFound)
+    }
+
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
+        true
+    }
+
+    fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> std::result::Result<Authentication, LoginRefusal> {
+        Ok(Authentication::default())
+    }
+
+    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+        let name = |number| format!("iqn.2026-11.org.sanwire:disk{number}").parse().expect("a legal name");
+        (0..self.listed).map(|number| (name(number), vec!["192.0.2.1:3260,1".into()])).collect()
+    }
+}
+
 /// A login that begins.
 pub fn server(seed: [u8; 32]) -> ServerLogin {
     let portal =

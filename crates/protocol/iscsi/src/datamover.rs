@@ -96,7 +96,7 @@ pub trait Datamover: Send + Sync {
     }
 
     /// Why nothing can come by it, in words that go on from "the target took the connection, but ..."; `None` while something can, and
-    /// where its stream says no more than that it has ended.
+    /// where its stream says no more than that it has ended. Of a target's after its login it is told in its log.
     fn trouble(&self) -> Option<String> {
         None
     }

@@ -305,7 +305,7 @@ impl Datamover for Target {
     }
 
     fn trouble(&self) -> Option<String> {
-        if self.carrier.has_adapter() {
+        if self.carrier.has_adapter() || self.is_in_full_feature {
             return self.carrier.trouble();
         }
         let fault = self.carrier.fault()?;

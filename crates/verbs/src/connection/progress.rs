@@ -147,10 +147,6 @@ impl Connection {
 
     /// Ends the connection now.
     pub(super) fn finish(&mut self, closed: Closed) {
-        if let (Phase::Established | Phase::Ending(_), Some(reason)) = (&self.phase, &self.trouble) {
-            // During a login its owner says it; after that all it asks is whether the connection is there.
-            tracing::debug!("the connection with {} by an RDMA adapter ends: {reason}", self.peer);
-        }
         match self.phase {
             Phase::Closed => return,
             Phase::Accepting(_) | Phase::Established | Phase::Ending(_) => self.manager.disconnect(),

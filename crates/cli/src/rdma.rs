@@ -14,6 +14,13 @@ pub(crate) fn adapters() -> Rdma {
     Rdma::by(Arc::new(Verbs))
 }
 
+/// What is counted of them, in the text of OpenMetrics.
+pub(crate) fn metrics() -> String {
+    const NAME: &str = "sanwire_rdma_kept_out_bytes";
+    let help = "Memory that is not used again because an RDMA adapter has not let go of it";
+    format!("# HELP {NAME} {help}.\n# TYPE {NAME} counter\n{NAME}_total {}\n", sanwire_verbs::kept_out_bytes())
+}
+
 #[derive(Debug)]
 struct Verbs;
 
@@ -78,6 +85,11 @@ fn of_listener(error: Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_have_the_memory_that_is_lost_to_adapters() {
+        assert!(metrics().ends_with("\nsanwire_rdma_kept_out_bytes_total 0\n"), "{}", metrics());
+    }
 
     #[test]
     fn what_a_listener_says_is_known_by_its_kind() {

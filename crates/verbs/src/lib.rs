@@ -47,4 +47,5 @@ pub use adapter::{Adapter, Transport, available};
 pub use connection::Connection;
 pub use error::{Error, Unavailable};
 pub use listener::Listener;
+pub use memory::kept_out_bytes;
 pub use options::{ConnectOptions, ListenOptions};

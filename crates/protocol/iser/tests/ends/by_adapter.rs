@@ -293,6 +293,21 @@ fn an_initiator_whose_memory_cannot_be_read_is_refused_with_the_reason() {
     assert!(failure.to_string().contains("it refuses the RDMA connection"), "{failure}");
 }
 
+/// The data of its initiators' WRITEs could not be read: each would end for a reason that nobody understands.
+#[test]
+fn a_target_whose_adapter_makes_no_reads_refuses_with_the_reason() {
+    let plan = AdapterPlan { ord: 0, ..AdapterPlan::plain() };
+    let mut world = World::by_adapters([AdapterPlan::plain(), plan], config(Some(name())), 1);
+    world.order(0, 0, None, 0);
+    for _ in 0..10_000 {
+        if world.host.refusals.is_empty() && !world.step() {
+            world.pass_time();
+        }
+    }
+    assert!(world.host.refusals[0].contains("its ORD is 0"), "{:?}", world.host.refusals);
+    assert!(world.client.server().is_none(), "it has no session");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 

@@ -171,7 +171,7 @@ fn who_closes_memory_that_is_not_of_its_command_is_left() {
         bare.say(response(5), Some(stag));
         assert!(bare.is_torn());
         let frames = bare.ours.withdraw();
-        assert!(frames.len() == 2 && frames.iter().all(|(_, frame)| frame.iter().all(|byte| *byte == 0xaa)));
+        assert!(frames.len() == 2 && frames.iter().all(|(_, frame)| frame.iter().all(|byte| *byte == 0)));
     }
 }
 
@@ -200,7 +200,21 @@ fn nothing_is_written_beyond_memory_that_is_open_or_when_it_is_closed() {
         bare.write(Window { offset: window.offset + offset, ..window }, &vec![1; length]);
         assert!(bare.is_torn(), "{offset} {length}");
         let frame = frame.unwrap_or_else(|| bare.ours.withdraw().remove(0).1);
-        assert!(frame.iter().all(|byte| *byte == 0xaa), "{offset} {length}");
+        assert!(frame.iter().all(|byte| *byte == 0), "{offset} {length}");
+    }
+}
+
+/// No adapter knows how much was written: whatever a target says, what somebody else has had there is not taken for its data.
+#[test]
+fn what_was_in_memory_before_is_never_data() {
+    for written in [0, 100, LENGTH] {
+        let mut bare = Bare::of_initiator(AdapterPlan::plain());
+        let window = bare.window_of(5, true);
+        bare.write(window, &vec![7; written]);
+        bare.say(response(5), None);
+        let Step::Pdu(pdu) = bare.ours.poll() else { panic!("no data") };
+        let frame = pdu.data.expect("its frame");
+        assert!(frame[..written].iter().all(|byte| *byte == 7) && frame[written..].iter().all(|byte| *byte == 0), "{written}");
     }
 }
 

@@ -44,7 +44,7 @@ impl World {
                     self.working.push(handle);
                 }
                 ServerEvent::Manage { handle, .. } => self.managing.push(handle),
-                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
+                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } | ServerEvent::Broken { .. } => {}
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => {
                     while self.server.poll_transmit(connection).is_some() {}
                     self.connections.retain(|other| *other != connection);

@@ -46,7 +46,7 @@ impl World {
                     self.working.push(handle);
                 }
                 ServerEvent::Manage { handle, .. } => self.managing.push(handle),
-                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
+                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } | ServerEvent::Broken { .. } => {}
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.lose(connection),
             }
         }

@@ -35,7 +35,7 @@ use sanwire_initiator::VisaWishes;
 use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
-pub(crate) use array::{ArrayArgs, ArrayCommand, CreateArgs, ForceArgs, GuardArgs, UseArgs};
+pub(crate) use array::{ArrayArgs, ArrayCommand, CreateArgs, ForceArgs, GuardArgs, PathArgs, UseArgs};
 pub(crate) use asked::{Asked, medium_for, volume_for};
 pub(crate) use attach::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, EntryName};
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};

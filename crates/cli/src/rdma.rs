@@ -14,6 +14,13 @@ pub(crate) fn adapters() -> Rdma {
     Rdma::by(Arc::new(Verbs))
 }
 
+/// What is counted of them, in the text of OpenMetrics.
+pub(crate) fn metrics() -> String {
+    const NAME: &str = "sanwire_rdma_kept_out_bytes";
+    let help = "Memory that is not used again because an RDMA adapter has not let go of it";
+    format!("# HELP {NAME} {help}.\n# TYPE {NAME} counter\n{NAME}_total {}\n", sanwire_verbs::kept_out_bytes())
+}
+
 #[derive(Debug)]
 struct Verbs;
 
@@ -23,8 +30,8 @@ impl Adapters for Verbs {
     }
 
     fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
-        self.check()?;
-        let listener = sanwire_verbs::Listener::bind(address, ListenOptions::default()).map_err(io::Error::other)?;
+        sanwire_verbs::available().map_err(|error| of_listening(error.into()))?;
+        let listener = sanwire_verbs::Listener::bind(address, ListenOptions::default()).map_err(of_listening)?;
         Ok(Box::new(Port(listener)))
     }
 
@@ -60,6 +67,12 @@ fn connection(queue_pair: sanwire_verbs::Connection) -> io::Result<Connection> {
     Ok(Connection { queue_pair: Box::new(queue_pair), events })
 }
 
+/// Why nothing listens at an address, in the same way.
+fn of_listening(error: Error) -> io::Error {
+    let kind = if error.is_absence() { io::ErrorKind::AddrNotAvailable } else { io::ErrorKind::Other };
+    io::Error::new(kind, error)
+}
+
 /// What a listener says, in the kinds by which its owner knows what to do.
 fn of_listener(error: Error) -> io::Error {
     if matches!(error, Error::Gone { .. }) {
@@ -74,6 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn metrics_have_the_memory_that_is_lost_to_adapters() {
+        assert!(metrics().ends_with("\nsanwire_rdma_kept_out_bytes_total 0\n"), "{}", metrics());
+    }
+
+    #[test]
     fn what_a_listener_says_is_known_by_its_kind() {
         let of = |source| of_listener(Error::Adapter { what: "a request cannot be taken over", source });
         // Too many open files, and no memory.
@@ -82,5 +100,13 @@ mod tests {
         let gone = of_listener(Error::Gone { address: "10.0.0.1:3260".parse().unwrap() });
         assert_eq!(gone.kind(), io::ErrorKind::NetworkDown);
         assert!(gone.to_string().contains("10.0.0.1:3260 is gone"), "{gone}");
+        let listening = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            of_listening(Error::Listen { address: "10.0.0.1:3260".parse().unwrap(), source })
+        };
+        // No such device, and address in use.
+        assert_eq!(listening(19).kind(), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(listening(98).kind(), io::ErrorKind::Other);
+        assert!(listening(19).to_string().contains("rdma link"), "{}", listening(19));
     }
 }

@@ -37,10 +37,8 @@ pub(crate) fn register() {
 /// Who makes options now.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>> {
-    // One after the other, though stores are opened side by side: a key may have to be made, and what a password is made into takes much
-    // memory.
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// What is said of a store, as it is said on the command line.
+pub(crate) fn arguments(access: &Access) -> Vec<OsString> {
     let mut arguments = vec![OsString::from("sanwire")];
     for (name, file) in [("--password-file", &access.password_file), ("--key-file", &access.key_file)] {
         arguments.extend(file.iter().flat_map(|file| [OsString::from(name), file.clone().into_os_string()]));
@@ -48,7 +46,14 @@ fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Er
     if let Some(path) = access.iser_path {
         arguments.extend([OsString::from("--iser-path"), path.to_string().into()]);
     }
-    let usual = Usual::try_parse_from(arguments)?;
+    arguments
+}
+
+fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>> {
+    // One after the other, though stores are opened side by side: a key may have to be made, and what a password is made into takes much
+    // memory.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let usual = Usual::try_parse_from(arguments(access))?;
     let mut options = connect::options(&usual.client, server)?;
     options.server_key = access.server_key.or(options.server_key);
     Ok(options)

@@ -27,7 +27,8 @@ pub trait Adapters: Debug + Send + Sync {
     /// Takes connections at an address; port 0 lets the system choose one.
     ///
     /// # Errors
-    /// In words for people: there is no RDMA here, or no adapter has the address.
+    /// In words for people: there is no RDMA here, or no adapter has the address. Where one may come that has it, it is an
+    /// `AddrNotAvailable`.
     fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>>;
 
     /// Begins to connect, and does not wait. Whether that succeeds, and why not, the queue pair tells.
@@ -49,7 +50,7 @@ pub trait Listener: AsFd + Send {
     ///
     /// # Errors
     /// The system's, which is mostly short of something: wait a little before the next call. `NetworkDown` when the adapter is gone
-    /// whose address this is: nothing comes there any more.
+    /// whose address this is: nothing comes there any more, and who wants to listen there again drops this one first.
     fn accept(&mut self) -> io::Result<Option<Accepted>>;
 }
 

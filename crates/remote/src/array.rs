@@ -13,4 +13,4 @@ pub use discovery::{Discover, Discovered, FoundVolume};
 pub use kind::ArrayKind;
 pub use members::{Members, drive, fresh, step};
 pub use opening::{Assembled, Looked, assemble, look};
-pub use purpose::Purpose;
+pub use purpose::{Opening, Purpose};

@@ -15,7 +15,7 @@ fn a_member_whose_label_is_not_understood_is_named_with_what_to_do() {
     fs::create_dir_all(&directory).unwrap();
     let place = |name: &str| format!("file:{}", directory.join(name).display());
     let sized = ["one.img", "two.img"].map(|name| format!("{},size={MEMBER_BYTES}", place(name)));
-    let members = Members::open_only(&sized, Purpose::Use);
+    let members = Members::open_only(&sized, Purpose::Use.into());
     let plan = Plan { name: "a".to_owned(), arrangement: Arrangement::Concat, copies: 2, force: false };
     create(&plan, &members.candidates, || fresh().unwrap(), &mut drive).unwrap();
     let mut label = members.candidates[1].label(&mut drive).unwrap().unwrap();
@@ -29,7 +29,7 @@ fn a_member_whose_label_is_not_understood_is_named_with_what_to_do() {
     for purpose in [Purpose::Look, Purpose::Read, Purpose::Use] {
         // Also where only the label of the other one names it.
         for texts in [&[place("one.img")][..], &[place("one.img"), place("two.img")]] {
-            let members = Members::open("a", texts, purpose);
+            let members = Members::open("a", texts, purpose.into());
             let [(text, why)] = &members.failures[..] else { panic!("{:?}", members.failures) };
             assert!(*text == place("two.img") && why.contains("does not understand"), "{text}: {why}");
             let refused = members.assemble("a", false).unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sanwire_io::tcp::{self, Stream};
-use sanwire_rdma as rdma;
+use sanwire_rdma::{self as rdma, Rdma};
 
 /// By what connections come to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -25,7 +25,11 @@ impl PortalPath {
 /// Where connections are accepted.
 pub(crate) enum Listener {
     Tcp(tcp::Listener),
-    Rdma(Box<dyn rdma::Listener>),
+    /// By an adapter, which may come and go.
+    Rdma {
+        port: Box<dyn rdma::Listener>,
+        rdma: Rdma,
+    },
 }
 
 /// An accepted connection, with the address of its peer.
@@ -50,21 +54,26 @@ impl Listener {
                 let incoming = |(stream, peer)| Incoming { channel: Channel::Stream(stream), peer, queue_pair: None };
                 Ok(listener.accept()?.map(incoming))
             }
-            Listener::Rdma(listener) => {
+            Listener::Rdma { port, .. } => {
                 let incoming = |accepted| {
                     let rdma::Accepted { connection, local_address, peer_address: peer } = accepted;
                     let rdma::Connection { queue_pair, events } = connection;
                     Incoming { channel: Channel::Adapter { events, local_address }, peer, queue_pair: Some(queue_pair) }
                 };
-                Ok(listener.accept()?.map(incoming))
+                Ok(port.accept()?.map(incoming))
             }
         }
+    }
+
+    /// Whether nothing comes there any more, as such an error of [`Listener::accept`] says.
+    pub(crate) fn is_gone(&self, error: &io::Error) -> bool {
+        matches!(self, Listener::Rdma { .. }) && error.kind() == io::ErrorKind::NetworkDown
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_address(),
-            Listener::Rdma(listener) => listener.local_address(),
+            Listener::Rdma { port, .. } => port.local_address(),
         }
     }
 }
@@ -79,7 +88,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Rdma(listener) => listener.as_fd(),
+            Listener::Rdma { port, .. } => port.as_fd(),
         }
     }
 }

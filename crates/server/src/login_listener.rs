@@ -1,5 +1,6 @@
 //! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
 
+mod absences;
 mod accounts;
 mod login;
 mod parts;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use sanwire_core::{Alarm, Deadlines, Instant};
 use sanwire_io::{Clock, Interest, Poller, descriptors};
 
+use self::absences::Absences;
 pub(crate) use self::accounts::{LoginAccounts, LoginResults};
 pub(crate) use self::login::turn_away;
 use self::login::{Login, Service};
@@ -63,6 +65,8 @@ pub(crate) struct LoginListener {
     ready: Vec<(u64, Interest)>,
     next_key: u64,
     refusals: Refusals,
+    /// Portals at which nothing listens now.
+    absences: Absences,
     /// Listeners are not watched until then.
     pause_until: Option<Instant>,
     /// Somebody was told that the system is short of something, and no connection was taken since.
@@ -87,6 +91,7 @@ impl LoginListener {
             ready: Vec::new(),
             next_key: FIRST_LOGIN,
             refusals: Refusals::default(),
+            absences: Absences::default(),
             pause_until: None,
             has_warned: false,
         }
@@ -98,7 +103,7 @@ impl LoginListener {
     }
 
     fn serve(mut self) -> io::Result<()> {
-        for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
+        for (key, listener) in self.parts.listeners() {
             self.poller.add_stream(listener, key, Interest::READABLE)?;
         }
         let clock = Clock::new();
@@ -112,8 +117,8 @@ impl LoginListener {
 
     /// When there is something to do though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let deadlines = [self.deadlines.next_at(), self.pause_until, self.refusals.poll_timeout()];
-        deadlines.into_iter().flatten().min()
+        let own = [self.deadlines.next_at(), self.pause_until, self.absences.next_at()];
+        own.into_iter().chain([self.refusals.poll_timeout()]).flatten().min()
     }
 
     /// Does what there is to do; gives how many connections were ready.
@@ -137,7 +142,10 @@ impl LoginListener {
 
     fn accept(&mut self, portal: usize, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(Portal { listener, group_tag, logins }) = self.parts.portals.get_mut(portal) else { return };
+            let Some(Portal { listener: Some(listener), group_tag, logins }) = self.parts.portals.get_mut(portal)
+            else {
+                return;
+            };
             match listener.accept() {
                 Ok(Some(Incoming { channel, peer, queue_pair })) => {
                     let (group_tag, logins) = (*group_tag, Arc::clone(logins));
@@ -152,8 +160,7 @@ impl LoginListener {
                     }
                 }
                 Ok(None) => return,
-                // Nothing comes there any more, whoever waits; the others go on.
-                Err(error) if error.kind() == io::ErrorKind::NetworkDown => return tracing::error!("{error}"),
+                Err(error) if listener.is_gone(&error) => return self.leave_portal(portal, &error, now),
                 Err(error) => {
                     self.warn(&error, now);
                     return self.pause(now);
@@ -347,6 +354,7 @@ impl LoginListener {
             self.watch_listeners(Interest::READABLE);
             self.pause_until = None;
         }
+        self.return_to_portals(now);
         for (key, at) in self.deadlines.take_due(now) {
             if let Some(login) = self.logins.get_mut(&key)
                 && login.alarm.rings(at)
@@ -377,7 +385,7 @@ impl LoginListener {
     }
 
     fn watch_listeners(&mut self, interest: Interest) {
-        for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
+        for (key, listener) in self.parts.listeners() {
             // A listener was added when the thread began.
             drop(self.poller.change_stream(listener, key, interest));
         }

@@ -15,6 +15,7 @@ use sanwire_iwarp::{Closed, Event, Memory, Order, Refusal, Refused, Registration
 use crate::adapter::{Adapter, Capabilities};
 use crate::domain::Domains;
 use crate::endpoint::{Endpoint, Told};
+use crate::errand::Errand;
 use crate::error::Error;
 use crate::manager::{Depths, Manager, Notice};
 use crate::options::ConnectOptions;
@@ -42,6 +43,8 @@ pub struct Connection {
     peer: SocketAddr,
     /// Of the listener, at an end that was connected to.
     domains: Option<Arc<Domains>>,
+    /// The other end is being asked by a call that may block. It uses the queue pair and the identifier.
+    errand: Option<Errand<(Option<Endpoint>, Arc<Manager>)>>,
     trouble: Option<String>,
 }
 
@@ -103,6 +106,7 @@ impl Connection {
             reads_max: 0,
             peer,
             domains: None,
+            errand: None,
             trouble: None,
         })
     }
@@ -140,6 +144,15 @@ impl Connection {
     /// What is to be done at the adapter, if it can be.
     fn established(&mut self) -> Option<&mut Endpoint> {
         self.endpoint.as_mut().filter(|_| matches!(self.phase, Phase::Established))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(errand) = self.errand.take() {
+            // To destroy them here would wait for the call. Dropped in the same order as here.
+            errand.leave((self.endpoint.take(), Arc::clone(&self.manager)));
+        }
     }
 }
 

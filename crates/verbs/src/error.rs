@@ -52,9 +52,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The adapter is gone at whose address somebody listens: the kernel has ended that.
-    #[error(
-        "the RDMA adapter of {address} is gone: nobody connects there by RDMA; start the server again when it is back"
-    )]
+    #[error("the RDMA adapter of {address} is gone: nobody connects there by RDMA before it is back")]
     Gone {
         /// The address.
         address: SocketAddr,
@@ -86,6 +84,16 @@ impl Error {
             | Error::Listen { source, .. }
             | Error::Adapter { source, .. } => source.raw_os_error(),
             Error::Unavailable(_) | Error::Gone { .. } => None,
+        }
+    }
+
+    /// Whether no adapter is there that it would take: one may come.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Error::Unavailable(Unavailable::NoAdapter | Unavailable::NoProvider { .. }) => true,
+            Error::Listen { source, .. } => matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EADDRNOTAVAIL)),
+            _ => false,
         }
     }
 

@@ -10,8 +10,8 @@
 //! Both have one descriptor, which is readable when there is something to tell. Nothing blocks, and nobody polls: the adapter is asked
 //! when the descriptor says so, and when the owner of the connection has done something.
 //!
-//! One adapter makes an exception: siw, iWARP in software, connects by TCP before the kernel's call returns, so a host that does not answer
-//! there keeps its initiator's thread for as long as TCP tries.
+//! One adapter makes an exception: siw, iWARP in software, connects by TCP before the kernel's call returns, as long as TCP tries. On iWARP
+//! that call is made by a thread of its own, which also lets go of the connection if nobody waits for it any more.
 //!
 //! **Memory.** The keys of many adapters are easy to guess. So a connection has a protection domain of its own, outside of which its keys
 //! are of no use, wherever it gives any to the other end: at initiators, and on iWARP. Data moves to and from where it is: each window,
@@ -30,6 +30,7 @@ mod completions;
 mod connection;
 mod domain;
 mod endpoint;
+mod errand;
 mod error;
 mod ffi;
 mod listener;
@@ -47,4 +48,5 @@ pub use adapter::{Adapter, Transport, available};
 pub use connection::Connection;
 pub use error::{Error, Unavailable};
 pub use listener::Listener;
+pub use memory::kept_out_bytes;
 pub use options::{ConnectOptions, ListenOptions};

@@ -1,6 +1,9 @@
 //! Memory that an adapter reaches.
 
+use std::mem;
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 use sanwire_buffer::{Frame, Region};
@@ -91,12 +94,61 @@ impl Registered {
     }
 }
 
+impl Registered {
+    /// Ends it: no adapter reaches the memory any more.
+    ///
+    /// # Errors
+    /// The adapter's: it may still reach it, as long as the connection's queue pair is there.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.deregister()
+    }
+
+    fn deregister(&mut self) -> Result<(), Error> {
+        let pointer = mem::replace(&mut self.pointer, ptr::null_mut());
+        if pointer.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it was registered, and this was the only handle to it.
+        match unsafe { (ffi::load()?.ibv_dereg_mr)(pointer) } {
+            0 => Ok(()),
+            failed => Err(Error::number("memory stays registered with an RDMA adapter", failed)),
+        }
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
-        let Ok(api) = ffi::load() else { return };
-        // SAFETY: it was registered, and this is the only handle to it. When the call returns, no adapter reaches the memory any more.
-        unsafe { (api.ibv_dereg_mr)(self.pointer) };
+        // Whoever has memory that is written to meanwhile ends it. All else goes behind its queue pair, or was only read from for this end.
+        let _ = self.deregister();
     }
+}
+
+/// Bytes that were kept out of use.
+static KEPT_OUT_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of this process that are out of use, because an adapter has not let go of them.
+#[must_use]
+pub fn kept_out_bytes() -> u64 {
+    KEPT_OUT_BYTES.load(Ordering::Relaxed)
+}
+
+/// Takes memory out of use for good, which an adapter may still reach for its other end, for the reason that is told once.
+pub(crate) fn keep_out<T>(memory: T, length_bytes: usize, reason: &Error) {
+    mem::forget(memory);
+    if KEPT_OUT_BYTES.fetch_add(length_bytes as u64, Ordering::Relaxed) == 0 {
+        tracing::error!(
+            "{reason}: so that the other end reaches nothing else there, {length_bytes} bytes are not used again, nor is what follows of \
+             such (sanwire_rdma_kept_out_bytes_total in the metrics); end this program when there is time for it"
+        );
+    }
+}
+
+/// The same with a frame, of which a copy is given.
+pub(crate) fn keep_frame_out(frame: Frame, reason: &Error) -> Frame {
+    let copy = Frame::from(frame.to_vec());
+    let length_bytes = frame.len();
+    keep_out(frame, length_bytes, reason);
+    copy
 }
 
 /// Memory that is registered once and given out in frames.
@@ -139,5 +191,24 @@ impl Pool {
 
     pub(crate) fn local_key(&self) -> u32 {
         self.registered.local_key()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_of_which_an_adapter_does_not_let_go_is_not_used_again() {
+        let region = Region::new(64 << 10).unwrap();
+        let free_bytes = region.free_bytes();
+        let mut frame = region.frame(8192).unwrap();
+        frame.fill(7);
+        let before = kept_out_bytes();
+        let given = keep_frame_out(frame, &Error::number("memory stays registered", libc::EBUSY));
+        assert!(given.len() == 8192 && given.iter().all(|byte| *byte == 7) && given.region().is_none());
+        drop(given);
+        assert!(region.free_bytes() <= free_bytes - 8192);
+        assert!(kept_out_bytes() >= before + 8192);
     }
 }

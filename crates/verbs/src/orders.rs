@@ -14,8 +14,8 @@ use crate::ffi::{
 use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
 use crate::queue::{Queue, Work};
 
-/// Memory for copies from the start: a login takes no more.
-const FIRST_POOL_BYTES: usize = 64 << 10;
+/// Memory for copies from the start, which every stranger has locked: a login takes no more, since it has one answer of up to 8 KiB under way.
+const FIRST_POOL_BYTES: usize = 16 << 10;
 
 /// A piece that is shorter is copied with its neighbours, wherever it lies: each piece is a request of its own.
 const IN_REGION_MIN_BYTES: usize = 1024;

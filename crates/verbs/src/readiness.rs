@@ -16,6 +16,8 @@ pub(crate) enum Source {
     Manager,
     /// What the adapter has done.
     Completions,
+    /// A call that a thread of its own has made.
+    Errand,
 }
 
 /// Which of them has something to tell.
@@ -23,9 +25,10 @@ pub(crate) enum Source {
 pub(crate) struct Ready {
     pub(crate) manager: bool,
     pub(crate) completions: bool,
+    pub(crate) errand: bool,
 }
 
-/// An epoll descriptor over the two.
+/// An epoll descriptor over them.
 #[derive(Debug)]
 pub(crate) struct Readiness(OwnedFd);
 
@@ -45,13 +48,14 @@ impl Readiness {
 
     /// Which of them can be read now. What cannot be asked counts as readable: who reads there finds out.
     pub(crate) fn ask(&self) -> Ready {
-        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 2];
+        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 3];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok(count) = epoll::wait(&self.0, &mut events, Some(&now)) else {
-            return Ready { manager: true, completions: true };
+            return Ready { manager: true, completions: true, errand: true };
         };
         let is_ready = |source: Source| events[..count].iter().any(|event| { event.data }.u64() == source as u64);
-        Ready { manager: is_ready(Source::Manager), completions: is_ready(Source::Completions) }
+        let [manager, completions, errand] = [Source::Manager, Source::Completions, Source::Errand].map(is_ready);
+        Ready { manager, completions, errand }
     }
 }
 
@@ -78,10 +82,10 @@ mod tests {
         readiness.add(completions.as_fd(), Source::Completions).unwrap();
         assert_eq!(readiness.ask(), Ready::default());
         write(&completions_end);
-        let only_completions = Ready { manager: false, completions: true };
+        let only_completions = Ready { completions: true, ..Ready::default() };
         assert_eq!((readiness.ask(), readiness.ask()), (only_completions, only_completions));
         write(&manager_end);
-        assert_eq!(readiness.ask(), Ready { manager: true, completions: true });
+        assert_eq!(readiness.ask(), Ready { manager: true, ..only_completions });
         assert_eq!((read(&completions), read(&manager)), (Some(1), Some(1)));
         assert_eq!((readiness.ask(), read(&manager)), (Ready::default(), None), "and reading does not block");
     }

@@ -10,7 +10,7 @@ use sanwire_iwarp::{Refusal, Refused, Stag, WorkId};
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::ffi::{OPCODE_READ, SEND_SIGNALED, ScatterGather, SendRequest};
-use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered};
+use crate::memory::{Access, COPIED_MAX_BYTES, Pool, Registered, keep_frame_out};
 use crate::queue::{Queue, Work};
 
 /// Where the adapter puts what it reads.
@@ -151,7 +151,11 @@ impl Reads {
         let Reading { id, sink, part, mut frame, .. } = self.under_way.pop_front_if(is_next)?;
         match sink {
             Sink::Nothing | Sink::InRegion => {}
-            Sink::InPlace(registered) => drop(registered),
+            Sink::InPlace(registered) => {
+                if let Err(error) = registered.end() {
+                    frame = keep_frame_out(frame, &error);
+                }
+            }
             Sink::Apart(apart) => {
                 frame[part].copy_from_slice(&apart);
                 self.copied_bytes += length_bytes as u64;

@@ -7,12 +7,12 @@ use sanwire_iwarp::{Memory, Refusal, Refused, Registration, Stag};
 
 use crate::domain::Domain;
 use crate::error::Error;
-use crate::memory::{Access, Registered};
+use crate::memory::{Access, Registered, keep_frame_out, keep_out};
 
 struct Window {
     // What is registered goes before its memory.
     registered: Registered,
-    _copy: Option<Vec<u8>>,
+    copy: Option<Vec<u8>>,
     memory: Memory,
 }
 
@@ -78,15 +78,56 @@ impl Windows {
             }
         };
         let (stag, address) = (Stag(registered.remote_key()), registered.address());
-        self.open.insert(stag, Window { registered, _copy: copy, memory });
+        self.open.insert(stag, Window { registered, copy, memory });
         self.registered_ever += 1;
         Ok((stag, address))
     }
 
-    /// Closes one: nothing reaches its memory any more.
+    /// Closes one: nothing reaches the memory any more that is given.
     pub(crate) fn close(&mut self, stag: Stag) -> Option<Memory> {
-        let Window { registered, memory, .. } = self.open.remove(&stag)?;
-        drop(registered);
-        Some(memory)
+        let Window { registered, copy, memory } = self.open.remove(&stag)?;
+        Some(match registered.end() {
+            Ok(()) => memory,
+            Err(error) => kept_out(memory, copy, &error),
+        })
+    }
+}
+
+/// What is given for memory that may still be reached: that stays as it is, whoever has had it.
+fn kept_out(memory: Memory, copy: Option<Vec<u8>>, reason: &Error) -> Memory {
+    match memory {
+        Memory::Frame(frame) => Memory::Frame(keep_frame_out(frame, reason)),
+        // It is read there, and nobody writes to it: whoever else has a share may go on with that.
+        Memory::Slices(slices) => {
+            let length_bytes = slices.len();
+            keep_out((slices.clone(), copy), length_bytes, reason);
+            Memory::Slices(slices)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_buffer::{Region, Slices};
+
+    use super::*;
+
+    #[test]
+    fn memory_of_which_an_adapter_does_not_let_go_goes_home_no_more() {
+        let region = Region::new(64 << 10).unwrap();
+        let free_bytes = region.free_bytes();
+        let reason = Error::number("memory stays registered", libc::EBUSY);
+        let mut frame = region.frame(8192).unwrap();
+        frame.fill(7);
+        let Memory::Slices(slices) = kept_out(Memory::Slices(frame.freeze().into()), None, &reason) else { panic!() };
+        assert!(Slices::to_vec(&slices).iter().all(|byte| *byte == 7));
+        drop(slices);
+        let kept = region.free_bytes();
+        assert!(kept <= free_bytes - 8192, "{kept}");
+        let Memory::Frame(frame) = kept_out(Memory::Frame(region.frame(8192).unwrap()), None, &reason) else {
+            panic!()
+        };
+        drop(frame);
+        assert!(region.free_bytes() <= kept - 8192);
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use sanwire_core::Size;
+use sanwire_initiator::IserPath;
 
 /// `sanwire array`.
 #[derive(Args, Debug)]
@@ -30,6 +31,9 @@ pub(crate) enum ArrayCommand {
         /// Members of one or more arrays
         #[arg(required = true, value_name = "STORE")]
         stores: Vec<String>,
+        /// How they are reached
+        #[command(flatten)]
+        path: PathArgs,
     },
     /// Bring all members up to date, and compare their copies
     Scrub(UseArgs),
@@ -117,6 +121,26 @@ pub(crate) struct GuardArgs {
     /// Take members, too, that cannot be reserved for one host: AoE targets and NBD exports. See to it yourself that only one host uses them
     #[arg(long)]
     pub(crate) unfenced: bool,
+
+    /// How they are reached
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+}
+
+/// How members are reached.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct PathArgs {
+    /// By what iSER goes to the members that do not say it themselves (iser-path=): tcp (iWARP in software), or rdma (an RDMA adapter of
+    /// this host)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) iser_path: Option<IserPath>,
+}
+
+impl GuardArgs {
+    /// Whether any of it was said.
+    pub(crate) fn is_said(self) -> bool {
+        self.unfenced || self.path.iser_path.is_some()
+    }
 }
 
 /// An array that is worked on.

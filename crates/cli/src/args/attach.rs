@@ -25,7 +25,7 @@ pub(crate) struct AttachArgs {
     /// The volume, or the name of an entry of the file of attachments, which says the volume and the options
     ///
     /// An array is written as for `serve --volume`: array:NAME, with member=URL for what its labels do not lead to, discover=URL for whom to
-    /// ask, or unfenced for members that nothing keeps from other hosts.
+    /// ask, unfenced for members that nothing keeps from other hosts, or iser-path=rdma where iSER goes by an RDMA adapter.
     #[arg(value_name = "URL|NAME", required_unless_present = "check")]
     pub(crate) what: Option<Attachable>,
 

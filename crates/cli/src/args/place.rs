@@ -52,12 +52,11 @@ impl ArrayPlace {
 
     /// Why an option of a command does not go with arrays, which take only those that are `taken`.
     pub(crate) fn refusal(option: &str, taken: &[&str]) -> Option<String> {
-        (!taken.contains(&option)).then(|| {
-            format!(
-                "--{option} is not for arrays: leave it out, or give what one of its members needs with that, like \
-                 member=URL\\,password-file=FILE"
-            )
-        })
+        let instead = match option {
+            "iser-path" => "give it with the array, like array:NAME,iser-path=rdma",
+            _ => "leave it out, or give what one of its members needs with that, like member=URL\\,password-file=FILE",
+        };
+        (!taken.contains(&option)).then(|| format!("--{option} is not for arrays: {instead}"))
     }
 
     /// The store that is written.
@@ -111,9 +110,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_option_that_arrays_do_not_take_is_refused_with_what_does_it_there() {
+        let refusal = |option| ArrayPlace::refusal(option, &["wait"]);
+        assert_eq!(refusal("wait"), None);
+        for (option, instead) in [("iser-path", "array:NAME,iser-path=rdma"), ("digests", r"member=URL\,")] {
+            let message = refusal(option).unwrap_or_default();
+            assert!(
+                message.starts_with(&format!("--{option} is not for arrays")) && message.contains(instead),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
     fn an_array_is_told_by_its_name_and_a_wrong_one_is_refused_at_once() {
         crate::stores::register();
-        let array: ArrayPlace = r"array:data,member=hs+ip://box/disk\,takeover,unfenced".parse().unwrap();
+        let array: ArrayPlace =
+            r"array:data,member=hs+ip://box/disk\,takeover,iser-path=rdma,unfenced".parse().unwrap();
         assert_eq!((array.name(), array.to_string().as_str()), ("data", "array:data"));
         assert!(array.written().ends_with(",unfenced"));
         assert!(matches!("hs+ip://box/disk".parse(), Ok(VolumePlace::Volume(_))));
@@ -122,6 +135,7 @@ mod tests {
             ("array:data,size=1M", "size"),
             ("array:data,member=nonsense", "nonsense"),
             ("array:data,discover=nonsense", "discover"),
+            ("array:data,iser-path=nonsense", "use tcp or rdma"),
             ("disk", ""),
         ] {
             let error = text.parse::<VolumePlace>().unwrap_err().to_string();

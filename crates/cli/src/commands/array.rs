@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create, grow};
 use sanwire_attach::{Registry, RegistryError};
 use sanwire_core::Size;
-use sanwire_remote::array::{Members, Purpose, drive, fresh, step};
+use sanwire_remote::array::{Members, Opening, Purpose, drive, fresh, step};
 use sanwire_remote::volume::release_all;
 use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use super::device;
-use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, ForceArgs, GuardArgs, UseArgs};
+use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, ForceArgs, GuardArgs, PathArgs, UseArgs};
 use crate::failure::misuse;
 use crate::output;
 
@@ -49,10 +49,10 @@ pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
 fn work(args: &ArrayArgs) -> anyhow::Result<String> {
     match &args.command {
         ArrayCommand::Create(args) => make(args),
-        ArrayCommand::Show { stores } => show(stores),
+        ArrayCommand::Show { stores, path } => show(stores, *path),
         ArrayCommand::Scrub(args) => scrub(args),
         ArrayCommand::Replace { name, number, store, members, guard } => {
-            replace(name, *number, store, (members.as_slice(), purpose(*guard)))
+            replace(name, *number, store, (members.as_slice(), opening(*guard)))
         }
         ArrayCommand::Grow { array, added } => grow_by(array, added),
         ArrayCommand::Force(args) => force(args),
@@ -71,7 +71,7 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
-    let members = open_all(&args.stores, purpose(args.guard))?;
+    let members = open_all(&args.stores, opening(args.guard))?;
     members.warn_of_unfenced(&args.name);
     let table = with_ids(|id| create(&plan, &members.candidates, id, &mut drive))?;
     Ok(format!(
@@ -82,14 +82,14 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     ))
 }
 
-/// For what members are opened that are written.
-fn purpose(guard: GuardArgs) -> Purpose {
-    if guard.unfenced { Purpose::UseUnfenced } else { Purpose::Use }
+/// How members are opened that are written.
+fn opening(GuardArgs { unfenced, path: PathArgs { iser_path } }: GuardArgs) -> Opening {
+    Opening { purpose: if unfenced { Purpose::UseUnfenced } else { Purpose::Use }, iser_path }
 }
 
 /// All of these, or none.
-fn open_all(stores: &[String], purpose: Purpose) -> anyhow::Result<Members> {
-    let members = Members::open_only(stores, purpose);
+fn open_all(stores: &[String], opening: Opening) -> anyhow::Result<Members> {
+    let members = Members::open_only(stores, opening);
     match members.failures.first() {
         Some((text, why)) => anyhow::bail!("{text} cannot be opened: {why}"),
         None => Ok(members),
@@ -110,8 +110,8 @@ fn with_ids(work: impl FnOnce(&mut dyn FnMut() -> [u8; 16]) -> Result<Table, Arr
     Ok(made?)
 }
 
-fn show(stores: &[String]) -> anyhow::Result<String> {
-    let members = Members::open_only(stores, Purpose::Look);
+fn show(stores: &[String], PathArgs { iser_path }: PathArgs) -> anyhow::Result<String> {
+    let members = Members::open_only(stores, Opening { purpose: Purpose::Look, iser_path });
     let labels = members.labels();
     let mut text = String::new();
     let mut names: Vec<&str> = labels.iter().map(|(_, label)| label.table.name.as_str()).collect();
@@ -170,7 +170,7 @@ pub(super) fn describe(table: &Table, here: &BTreeMap<usize, String>) -> String 
 }
 
 fn scrub(UseArgs { name, stores, guard }: &UseArgs) -> anyhow::Result<String> {
-    let array = assemble(name, stores, purpose(*guard), false)?;
+    let array = assemble(name, stores, opening(*guard), false)?;
     bring_up_to_date(&array)?;
     let different = array.scrub(&mut drive)?;
     bring_up_to_date(&array)?;
@@ -184,12 +184,12 @@ fn scrub(UseArgs { name, stores, guard }: &UseArgs) -> anyhow::Result<String> {
     })
 }
 
-fn replace(name: &str, number: usize, store: &str, (members, purpose): (&[String], Purpose)) -> anyhow::Result<String> {
-    let array = assemble(name, members, purpose, false)?;
+fn replace(name: &str, number: usize, store: &str, (members, opening): (&[String], Opening)) -> anyhow::Result<String> {
+    let array = assemble(name, members, opening, false)?;
     let count = array.members().len();
     let at = number.checked_sub(1).filter(|at| *at < count);
     let at = at.ok_or_else(|| misuse(format!("array {name} has members 1 to {count}, and no member {number}")))?;
-    let new = Members::open_only(&[store.to_owned()], purpose);
+    let new = Members::open_only(&[store.to_owned()], opening);
     let candidate = match (&new.candidates[..], &new.failures[..]) {
         ([candidate], _) => candidate,
         (_, [(text, why), ..]) => anyhow::bail!("{text} cannot be opened: {why}"),
@@ -202,7 +202,7 @@ fn replace(name: &str, number: usize, store: &str, (members, purpose): (&[String
 }
 
 fn grow_by(UseArgs { name, stores, guard }: &UseArgs, added: &[String]) -> anyhow::Result<String> {
-    let members = opened(name, stores, purpose(*guard))?;
+    let members = opened(name, stores, opening(*guard))?;
     let array = members.assemble(name, false)?;
     bring_up_to_date(&array)?;
     // Only then it is known that nothing differs.
@@ -211,7 +211,7 @@ fn grow_by(UseArgs { name, stores, guard }: &UseArgs, added: &[String]) -> anyho
     tidy(&array)?;
     let before_bytes = array.table().layout().length_bytes();
     drop(array);
-    let others = open_all(added, purpose(*guard))?;
+    let others = open_all(added, opening(*guard))?;
     let table = with_ids(|id| grow(name, &members.candidates, &others.candidates, id, &mut drive))?;
     let after_bytes = table.layout().length_bytes();
     Ok(format!(
@@ -223,30 +223,30 @@ fn grow_by(UseArgs { name, stores, guard }: &UseArgs, added: &[String]) -> anyho
 }
 
 fn force(ForceArgs { name, stores, guard }: &ForceArgs) -> anyhow::Result<String> {
-    let array = assemble(name, stores, purpose(*guard), true)?;
+    let array = assemble(name, stores, opening(*guard), true)?;
     tidy(&array)?;
     Ok(format!("array {name} is what is there now\n{}", state(&array)))
 }
 
-fn assemble(name: &str, stores: &[String], purpose: Purpose, force: bool) -> anyhow::Result<Array> {
+fn assemble(name: &str, stores: &[String], opening: Opening, force: bool) -> anyhow::Result<Array> {
     let members = match force {
-        true => guarded(name, Members::open_only(stores, purpose), purpose)?,
-        false => opened(name, stores, purpose)?,
+        true => guarded(name, Members::open_only(stores, opening), opening)?,
+        false => opened(name, stores, opening)?,
     };
     Ok(members.assemble(name, force)?)
 }
 
 /// The members that are written, and those that their labels name.
-fn opened(name: &str, stores: &[String], purpose: Purpose) -> anyhow::Result<Members> {
+fn opened(name: &str, stores: &[String], opening: Opening) -> anyhow::Result<Members> {
     if stores.is_empty() {
         return Err(misuse(format!("array:{name} is not attached on this host: name a member of it that is there")));
     }
-    guarded(name, Members::open(name, stores, purpose), purpose)
+    guarded(name, Members::open(name, stores, opening), opening)
 }
 
 /// What nothing keeps from other hosts is refused, or told.
-fn guarded(name: &str, members: Members, purpose: Purpose) -> anyhow::Result<Members> {
-    members.check_guarded(purpose).map_err(|why| anyhow::anyhow!("array {name}: {why}"))?;
+fn guarded(name: &str, members: Members, opening: Opening) -> anyhow::Result<Members> {
+    members.check_guarded(opening.purpose).map_err(|why| anyhow::anyhow!("array {name}: {why}"))?;
     members.warn_of_unfenced(name);
     Ok(members)
 }

@@ -65,6 +65,7 @@ pub(crate) fn run(args: &ServeArgs, log: LogArgs) -> anyhow::Result<()> {
     let http = WebNow::new(config.web.clone());
     let starting = service::extend_start().context("cannot start a thread for the service manager")?;
     let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log, http.clone()))?);
+    desk.add_metrics(rdma::metrics);
     let _socket = open_control(&config, &desk)?;
     let web = http.open(&desk)?;
     let reloaded = desk.clone();

@@ -298,6 +298,10 @@ mod tests {
                 "attach.toml:3: exclusive is not for arrays: leave it out, or give what",
             ),
             (format!("{url}wait = 3\npassword-file = '/p'\n"), "attach.toml:4: password-file is not for arrays"),
+            (
+                format!("{url}iser-path = 'rdma'\n"),
+                "attach.toml:3: iser-path is not for arrays: give it with the array",
+            ),
             ("[data]\nurl = 'array:data,size=1M'\n".to_owned(), "attach.toml:2: invalid value 'array:data,size=1M'"),
             (
                 "[data]\nurl = 'array:data,member=file:x.img'\n".to_owned(),

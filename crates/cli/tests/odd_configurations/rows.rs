@@ -226,6 +226,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'ram:1M'\nserver-key = '00'"), Refused, "server-key is not for this store"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\nserver-key = '00'"), Refused, "a public key of 64 hexadecimal digits"),
     (volume!("store = 'ram:1M'\niser-path = 'rdma'"), Refused, "iser-path is not for this store"),
+    (volume!("store = 'array:data'\niser-path = 'udp'"), Refused, "invalid iser-path 'udp': use tcp or rdma"),
     (volume!("store = 'hs+ip://127.0.0.1/x'\niser-path = 'rdma'"), Refused, "only iSER goes by one or the other"),
     (
         volume!("store = 'iser://127.0.0.1/iqn.2026-11.org.x:a/0'\niser-path = 'udp'"),

@@ -96,7 +96,7 @@ pub trait Datamover: Send + Sync {
     }
 
     /// Why nothing can come by it, in words that go on from "the target took the connection, but ..."; `None` while something can, and
-    /// where its stream says no more than that it has ended.
+    /// where its stream says no more than that it has ended. Of a target's after its login it is told in its log.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -150,9 +150,9 @@ pub trait Datamover: Send + Sync {
         let _ = task_tag;
     }
 
-    /// A target's: whether something is still being read from the memory that was opened for a command that is over. What is pushed
-    /// here is sent when it is read; what goes out on another connection has to wait.
-    fn reads_for_ended(&self) -> bool {
+    /// A target's: whether something is still being read from the memory that was opened for a command that is over, or written to it by
+    /// an adapter. What is pushed here is sent when that is done; what goes out on another connection has to wait.
+    fn reaches_for_ended(&self) -> bool {
         false
     }
 }

@@ -141,6 +141,7 @@ impl World {
                 ServerEvent::Manage { handle, .. } => {
                     self.server.managed(handle, ManageOutcome::Complete, self.now);
                 }
+                ServerEvent::Broken { why, .. } => panic!("a stream of bytes tells nothing: {why}"),
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.cut(connection),
                 ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
             }

@@ -32,6 +32,10 @@ const READS_OF_UNKNOWN: u16 = 1;
 const NO_READS: &str = "it lets none of its memory be read (its IRD is 0), and iSER reads the data of WRITEs from there: let its adapter \
                         take RDMA Reads";
 
+/// Why a target refuses everybody whose adapter has no reads of its own.
+const NO_OWN_READS: &str = "the adapter here makes no RDMA Reads (its ORD is 0), and iSER reads the data of WRITEs by them: serve it by \
+                            another adapter";
+
 /// Nothing more is known of the end.
 const HAS_ENDED: &str = "the stream has ended";
 
@@ -167,8 +171,11 @@ impl Carrier {
                 Event::Requested(request) => self.take_request(&request),
                 Event::Connected(terms) => {
                     (self.speaks_rdma, self.reads_max) = (true, terms.ord);
+                    // A target has met the initiator by its request.
                     if !self.has_met {
                         self.meet(&terms.private_data);
+                    } else if terms.ord == 0 {
+                        self.fail(NO_OWN_READS);
                     }
                 }
                 Event::Rejected(_) => self.end("it refuses the RDMA connection: its log may say why"),

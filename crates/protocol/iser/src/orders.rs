@@ -69,6 +69,9 @@ pub(crate) struct Orders {
     /// What is to be read, when less is.
     reads: VecDeque<Read>,
     sent_bytes: u64,
+    /// Orders that there have been, and those of them that are sent.
+    given: u64,
+    sent: u64,
     /// All of both.
     queued: Size,
 }
@@ -78,6 +81,7 @@ impl Orders {
     pub(crate) fn push(&mut self, order: Order, after: Option<WorkId>) {
         let size = Size::of(&order);
         self.queued.add(size);
+        self.given += 1;
         self.waiting.push_back(Waiting { order, size, after });
     }
 
@@ -107,6 +111,7 @@ impl Orders {
     pub(crate) fn note_sent(&mut self, id: WorkId) {
         while let Some((_, size)) = self.under_way.pop_front_if(|(under_way, _)| *under_way <= id) {
             self.sent_bytes += size.bytes as u64;
+            self.sent += 1;
             self.queued.take_off(size);
         }
     }
@@ -157,6 +162,16 @@ impl Orders {
     /// Whether any is not under way yet.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// How many there have been: of the last of them, which number it has.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// Whether the one of this number is sent, as long as none was forgotten.
+    pub(crate) fn is_sent(&self, number: u64) -> bool {
+        self.sent >= number
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -37,6 +37,8 @@ struct Opened {
     write: Option<(Window, Option<u32>)>,
     /// The last read from there.
     reading: Option<WorkId>,
+    /// The last order that writes there.
+    writing: Option<u64>,
 }
 
 struct Target {
@@ -49,6 +51,8 @@ struct Target {
     /// The last read for a command that is over. What is said from then on waits for it: once the initiator knows that the command is
     /// over, it closes the memory, and a read that is still under way there would cost the connection.
     fence: Option<WorkId>,
+    /// The last write for a command that is over and gets no answer. What goes out here comes behind it.
+    write_fence: Option<u64>,
     /// The headers of the initiator, as its first message has shown.
     form: Option<HeaderForm>,
     is_in_full_feature: bool,
@@ -71,6 +75,7 @@ impl Target {
             windows: FxHashMap::default(),
             reads: FxHashMap::default(),
             fence: None,
+            write_fence: None,
             form: None,
             is_in_full_feature: false,
             stags_ever: 0,
@@ -138,7 +143,7 @@ impl Target {
                 self.forget(command.task_tag);
                 if pdu.read.is_some() || pdu.write.is_some() {
                     let write = pdu.write.map(|window| (window, None));
-                    let opened = Opened { read: pdu.read, write, reading: None };
+                    let opened = Opened { read: pdu.read, write, ..Opened::default() };
                     self.stags_ever += opened.keys();
                     self.windows.insert(command.task_tag, opened);
                 }
@@ -154,12 +159,14 @@ impl Target {
 
     fn put_data(&mut self, header: &Header, data: Option<Slices>) {
         let part = DataIn::read(header);
-        let window = self.windows.get(&part.task_tag).and_then(|opened| opened.read);
         if let Some(data) = data.filter(|data| !data.is_empty()) {
-            let place =
-                window.and_then(|window| Some((window.stag, window.offset.checked_add(part.offset_bytes.into())?)));
+            let opened = self.windows.get_mut(&part.task_tag);
+            let place = opened.and_then(|opened| {
+                let Window { stag, offset } = opened.read?;
+                Some((stag, offset.checked_add(part.offset_bytes.into())?, &mut opened.writing))
+            });
             match place {
-                Some((stag, offset)) => self.carrier.write(stag, offset, data),
+                Some((stag, offset, writing)) => *writing = Some(self.carrier.write(stag, offset, data)),
                 None => return self.carrier.fail("it has opened no memory for the data that it asked for"),
             }
         }
@@ -305,7 +312,7 @@ impl Datamover for Target {
     }
 
     fn trouble(&self) -> Option<String> {
-        if self.carrier.has_adapter() {
+        if self.carrier.has_adapter() || self.is_in_full_feature {
             return self.carrier.trouble();
         }
         let fault = self.carrier.fault()?;
@@ -360,10 +367,13 @@ impl Datamover for Target {
     fn forget(&mut self, task_tag: u32) {
         if let Some(opened) = self.windows.remove(&task_tag) {
             self.fence = self.fence.max(opened.reading);
+            self.write_fence = self.write_fence.max(opened.writing);
         }
     }
 
-    fn reads_for_ended(&self) -> bool {
-        !self.carrier.is_over() && self.fence.is_some_and(|fence| !self.carrier.is_read(fence))
+    fn reaches_for_ended(&self) -> bool {
+        let is_reading = self.fence.is_some_and(|fence| !self.carrier.is_read(fence));
+        let is_writing = self.write_fence.is_some_and(|fence| !self.carrier.is_done(fence));
+        !self.carrier.is_over() && (is_reading || is_writing)
     }
 }

@@ -30,7 +30,7 @@ impl Copies for KeptArray {
         let count = self.array.members().len();
         let number = member.checked_sub(1).filter(|number| *number < count);
         let number = number.ok_or_else(|| CopiesError(format!("it has members 1 to {count}").into()))?;
-        let candidate = open_member(store, self.purpose).map_err(|error| CopiesError(error.into()))?;
+        let candidate = open_member(store, self.opening).map_err(|error| CopiesError(error.into()))?;
         let id = fresh().map_err(|error| CopiesError(error.into()))?;
         let replaced = self.array.replace(number, &candidate, id, &mut drive);
         // Also where the labels say so, and it could not be taken yet: it is looked for from now on.
@@ -48,7 +48,7 @@ impl Copies for KeptArray {
         let before = length();
         self.look_at_files()?;
         let opened = others.iter().map(|store| {
-            let candidate = open_member(store, self.purpose);
+            let candidate = open_member(store, self.opening);
             candidate.map_err(|error| CopiesError(format!("{store}: {error}").into()))
         });
         let candidates = opened.collect::<Result<Vec<_>, _>>()?;
@@ -82,7 +82,7 @@ impl KeptArray {
     /// Files and devices of this host do not tell by themselves that they have become longer.
     fn look_at_files(&self) -> Result<(), CopiesError> {
         for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| member.is_present) {
-            let Ok(spec) = member_spec(&text_of(&self.texts, number, &member.place), self.purpose) else { continue };
+            let Ok(spec) = member_spec(&text_of(&self.texts, number, &member.place), self.opening) else { continue };
             let Place::File(path) = spec.backing.place() else { continue };
             let Ok(length_bytes) = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))) else { continue };
             let lengthened = self.array.lengthen(number, length_bytes);
@@ -178,7 +178,7 @@ mod tests {
         while let Some(end) = step(|completions| array.resync(completions)) {
             end.unwrap();
         }
-        (KeptArray::new(array, Vec::new(), Purpose::Use).unwrap(), stores)
+        (KeptArray::new(array, Vec::new(), Purpose::Use.into()).unwrap(), stores)
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use sanwire_array::Label;
-use sanwire_initiator::{HyperScsiServer, Server, Url};
+use sanwire_initiator::{HyperScsiServer, IserPath, Server, Url};
 
 use super::looking::{LOOK_MAX, side_by_side};
 use super::members::{Members, parts};
-use super::purpose::Purpose;
+use super::purpose::{Opening, Purpose};
 use crate::volume::{Access, MakeOptions, naa_of};
 
 /// Volumes whose labels are looked at.
@@ -34,14 +34,16 @@ pub struct Discovered {
     pub problems: Vec<String>,
 }
 
-/// Asks these servers for their volumes; without any, all that answer on every Ethernet. It takes some seconds at the most.
-pub type Discover = fn(&[Url]) -> Discovered;
+/// Asks these servers for their volumes, each reached so; without any, all that answer on every Ethernet. It takes some seconds at the most.
+pub type Discover = fn(&[Url], &Access) -> Discovered;
 
 /// How members are found.
 #[derive(Clone, Copy)]
 pub(super) struct Discovery {
     pub(super) discover: Discover,
     pub(super) options: MakeOptions,
+    /// By what iSER goes.
+    pub(super) iser_path: Option<IserPath>,
 }
 
 /// What was found.
@@ -56,7 +58,7 @@ pub(super) struct Sought {
 impl Discovery {
     /// Seeks members of an array beside those that are `given`. Nothing is reserved: other arrays' members are only looked at.
     pub(super) fn seek(&self, name: &str, given: &[String], places: &[Url]) -> Sought {
-        let Discovered { volumes, problems } = (self.discover)(places);
+        let Discovered { volumes, problems } = (self.discover)(places, &self.access());
         let given: Vec<Url> =
             given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
         let names = self.names(&given, &volumes);
@@ -65,7 +67,8 @@ impl Discovery {
         volumes.truncate(VOLUMES_MAX);
         let text = |volume: &FoundVolume| volume.url.to_string().replace(',', r"\,");
         let texts: Vec<String> = volumes.iter().map(text).collect();
-        let (looked, not_begun) = Members::look(&texts, Purpose::Look, Some(Instant::now() + LOOKING_MAX));
+        let opening = Opening { purpose: Purpose::Look, iser_path: self.iser_path };
+        let (looked, not_begun) = Members::look(&texts, opening, Some(Instant::now() + LOOKING_MAX));
         left += not_begun;
         let (mut seen, mut sought, mut problems) = (Seen::default(), Sought::default(), problems);
         for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
@@ -88,14 +91,19 @@ impl Discovery {
         sought
     }
 
+    /// What servers are shown, and how they are reached: nothing but what holds for all.
+    fn access(&self) -> Access {
+        Access { iser_path: self.iser_path, ..Access::default() }
+    }
+
     /// The NAA names of what is given: those that nobody has told are asked for, side by side.
     fn names(&self, given: &[Url], volumes: &[FoundVolume]) -> BTreeSet<u64> {
         let told = |url: &&Url| volumes.iter().find(|volume| volume.url == **url);
         let known = given.iter().filter_map(|url| told(&url)?.naa);
         let others: Vec<Url> = given.iter().filter(|url| told(url).is_none()).cloned().collect();
-        let options = self.options;
+        let (options, access) = (self.options, self.access());
         let ask = move |url: Url, _| {
-            let options = options(&url.server, &Access::default()).map_err(|error| error.to_string())?;
+            let options = options(&url.server, &access).map_err(|error| error.to_string())?;
             Ok(naa_of(&url, &options))
         };
         let asked = side_by_side(others, LOOK_MAX, None, |_| true, ask);

@@ -12,7 +12,7 @@ use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::{Capabilities, CompletionQueue, Copies, Geometry, Request, Started, Store};
 
 use super::members::{Obstacle, drive, parts, put_back, step};
-use super::purpose::{Purpose, is_unfenced};
+use super::purpose::{Opening, Purpose, is_unfenced};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(super) type Texts = Arc<Mutex<Vec<(usize, String)>>>;
 #[derive(Debug)]
 pub(super) struct KeptArray {
     pub(super) array: Array,
-    pub(super) purpose: Purpose,
+    pub(super) opening: Opening,
     pub(super) texts: Texts,
     is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
@@ -36,14 +36,14 @@ pub(super) struct KeptArray {
 }
 
 impl KeptArray {
-    /// `purpose`: for what members are opened that come back, or take the place of others.
-    pub(super) fn new(array: Array, texts: Vec<(usize, String)>, purpose: Purpose) -> std::io::Result<KeptArray> {
+    /// `opening`: how members are opened that come back, or take the place of others.
+    pub(super) fn new(array: Array, texts: Vec<(usize, String)>, opening: Opening) -> std::io::Result<KeptArray> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (is_abandoned, texts): (Arc<AtomicBool>, Texts) = (Arc::default(), Arc::new(Mutex::new(texts)));
         let mut keeper = Keeper {
             array: array.clone(),
-            purpose,
+            opening,
             is_abandoned: Arc::clone(&is_abandoned),
             texts: Arc::clone(&texts),
             known: array.members(),
@@ -57,7 +57,7 @@ impl KeptArray {
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        Ok(KeptArray { array, purpose, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
+        Ok(KeptArray { array, opening, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn text_of(texts: &Texts, number: usize, place: &str) -> String {
 
 struct Keeper {
     array: Array,
-    purpose: Purpose,
+    opening: Opening,
     /// Nothing more is to be done on the members.
     is_abandoned: Arc<AtomicBool>,
     texts: Texts,
@@ -176,7 +176,7 @@ impl Keeper {
 
     /// What nothing keeps from other hosts shows by its label when one has come. Then nothing more is done to the array here.
     fn look_at_owner(&mut self) {
-        if self.purpose != Purpose::UseUnfenced || self.is_abandoned.load(Ordering::Relaxed) {
+        if self.opening.purpose != Purpose::UseUnfenced || self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
         for (number, member) in self.array.members().into_iter().enumerate() {
@@ -204,7 +204,7 @@ impl Keeper {
         if self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
-        for (number, obstacle) in put_back(&self.array, &away, self.purpose) {
+        for (number, obstacle) in put_back(&self.array, &away, self.opening) {
             let (name, member) = (self.name(), number + 1);
             let error = match obstacle {
                 Obstacle::TakenOver(error) => {

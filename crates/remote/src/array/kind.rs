@@ -1,5 +1,5 @@
-//! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, `discover=URL` for whom to ask, and
-//! `unfenced` for who takes members that nothing keeps from other hosts.
+//! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, `discover=URL` for whom to ask,
+//! `unfenced` for who takes members that nothing keeps from other hosts, and `iser-path` for all that iSER leads to.
 
 use std::any::Any;
 use std::error::Error;
@@ -14,7 +14,7 @@ use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, 
 use super::discovery::{Discover, Discovery, Sought};
 use super::keeper::KeptArray;
 use super::members::{AssembleError, Members, member_spec};
-use super::purpose::Purpose;
+use super::purpose::{Opening, Purpose};
 use crate::volume::MakeOptions;
 
 /// Arrays of volumes wherever they are.
@@ -55,7 +55,7 @@ impl StoreKind for ArrayKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["member", "discover", "unfenced"]
+        &["member", "discover", "unfenced", "iser-path"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -73,7 +73,9 @@ impl StoreKind for ArrayKind {
         if written.block_bytes().is_some() {
             return Err(SpecError::NotHere { key: "block", reason: "an array has the blocks that its members have" });
         }
-        let specs = members.iter().map(|member| member_spec(member, Purpose::Use)).collect::<Result<_, _>>()?;
+        let iser_path = written.value("iser-path", "tcp or rdma", |text| text.parse().ok())?;
+        let opening = Opening { purpose: Purpose::Use, iser_path };
+        let specs = members.iter().map(|member| member_spec(member, opening)).collect::<Result<_, _>>()?;
         let places = written.values("discover").iter().map(|text| {
             let expected =
                 "the URL of a server or of an Ethernet, like iscsi://HOST, hs+ip://HOST, hdsp://IF or aoe://IF";
@@ -82,7 +84,7 @@ impl StoreKind for ArrayKind {
         });
         let places: Vec<Url> = places.collect::<Result<_, _>>()?;
         let places = (members.is_empty() || !places.is_empty()).then_some(places);
-        let discovery = Discovery { discover: self.discover, options: self.options };
+        let discovery = Discovery { discover: self.discover, options: self.options, iser_path };
         let (place, unfenced) = (format!("array:{name}"), written.flag("unfenced")?);
         Ok(Arc::new(ArrayBacking { place, name, members, specs, places, discovery, unfenced }))
     }
@@ -102,7 +104,7 @@ impl ArrayBacking {
         let array = members.assemble(&self.name, false).map_err(|error| self.not_assembled(&members, error))?;
         members.warn_of_failures(&self.name);
         members.warn_of_unfenced(&self.name);
-        KeptArray::new(array, texts, purpose).map_err(|error| self.failed(Box::new(error), false))
+        KeptArray::new(array, texts, self.opening(purpose)).map_err(|error| self.failed(Box::new(error), false))
     }
 
     /// Looks at it, without reserving anything.
@@ -121,12 +123,16 @@ impl ArrayBacking {
         let seek = |places: &Vec<Url>| self.discovery.seek(&self.name, &self.members, places);
         let Sought { texts: found, told } = self.places.as_ref().map(seek).unwrap_or_default();
         let texts: Vec<String> = self.members.iter().cloned().chain(found.iter().cloned()).collect();
-        let mut members = Members::open(&self.name, &texts, purpose);
+        let mut members = Members::open(&self.name, &texts, self.opening(purpose));
         members.check_guarded(purpose).map_err(|why| self.failed(why.into(), false))?;
         if !told.is_empty() {
             members.tell(&told);
         }
         Ok((members, found))
+    }
+
+    fn opening(&self, purpose: Purpose) -> Opening {
+        Opening { purpose, iser_path: self.discovery.iser_path }
     }
 
     fn not_assembled(&self, members: &Members, error: AssembleError) -> OpenError {
@@ -163,7 +169,7 @@ impl Backing for ArrayBacking {
         match (other as &dyn Any).downcast_ref::<Self>() {
             Some(other)
                 if (&other.name, &other.members, &other.places) == (&self.name, &self.members, &self.places)
-                    && other.unfenced == self.unfenced =>
+                    && (other.unfenced, other.discovery.iser_path) == (self.unfenced, self.discovery.iser_path) =>
             {
                 Likeness::Same
             }

@@ -10,7 +10,7 @@ use sanwire_store::kind::Place;
 use sanwire_store::{Store, StoreSpec};
 
 use super::members::{drive, member_spec, place};
-use super::purpose::Purpose;
+use super::purpose::Opening;
 
 /// How long a store on another server may take to be opened, and to show its label.
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(20);
@@ -50,11 +50,11 @@ impl Handle {
     }
 }
 
-/// Opens these stores for a purpose, and reads their labels. `None` for those that were not begun before `end`.
-pub(super) fn look_at(texts: &[String], purpose: Purpose, end: Option<Instant>) -> Vec<Option<Result<Look, String>>> {
-    let spec = |text: &String| match purpose.refusal(text) {
+/// Opens these stores, and reads their labels. `None` for those that were not begun before `end`.
+pub(super) fn look_at(texts: &[String], opening: Opening, end: Option<Instant>) -> Vec<Option<Result<Look, String>>> {
+    let spec = |text: &String| match opening.purpose.refusal(text) {
         Some(why) => Err(why),
-        None => member_spec(text, purpose).map_err(|error| error.to_string()),
+        None => member_spec(text, opening).map_err(|error| error.to_string()),
     };
     let specs = texts.iter().map(|text| (text.clone(), spec(text)));
     side_by_side(

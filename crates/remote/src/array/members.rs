@@ -8,7 +8,7 @@ use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, St
 use sanwire_store_file::blocking;
 
 use super::looking::{Look, look_at};
-use super::purpose::{Purpose, is_unfenced};
+use super::purpose::{Opening, Purpose, is_unfenced};
 use crate::volume::unreserved;
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
@@ -77,16 +77,17 @@ fn key_of(part: &str) -> &str {
     part.split('=').next().unwrap_or(part)
 }
 
-/// A store as it is to be written for a member: given up soon where its server is away.
-pub(super) fn member_spec(text: &str, purpose: Purpose) -> Result<StoreSpec, SpecError> {
+/// A store as it is to be written for a member: given up soon where its server is away, and reached as the array says.
+pub(super) fn member_spec(text: &str, opening: Opening) -> Result<StoreSpec, SpecError> {
     if !text.contains("://") {
         return text.parse();
     }
-    let mut written = text.to_owned();
+    let (mut written, purpose) = (text.to_owned(), opening.purpose);
     let exclusive = purpose.reserves().then(|| "exclusive".to_owned());
-    for key in exclusive.into_iter().chain([format!("reconnect={PATIENCE}")]) {
+    let path = opening.iser_path.map(|path| format!("iser-path={path}"));
+    for key in exclusive.into_iter().chain(path).chain([format!("reconnect={PATIENCE}")]) {
         let longer = format!("{written},{key}");
-        // Other kinds of stores elsewhere, like nbd, have no such key.
+        // Other kinds of stores elsewhere, like nbd, or another wire than iSER, have no such key.
         if !parts(text).skip(1).any(|part| key_of(part) == key_of(&key)) && longer.parse::<StoreSpec>().is_ok() {
             written = longer;
         }
@@ -117,32 +118,32 @@ pub(super) fn place(text: &str, spec: &StoreSpec) -> String {
 impl Members {
     /// Opens these stores, and all others that the newest label among them names. What cannot be opened is left out.
     #[must_use]
-    pub fn open(name: &str, texts: &[String], purpose: Purpose) -> Members {
-        let mut members = Members::open_only(texts, purpose);
+    pub fn open(name: &str, texts: &[String], opening: Opening) -> Members {
+        let mut members = Members::open_only(texts, opening);
         let Ok(found) = members.find(name) else { return members };
         let failed = |place: &str| members.failures.iter().any(|(text, _)| parts(text).next() == Some(place));
         // Nothing but the store: a label is written by who can write one member.
         let others = found.missing().filter_map(|place| parts(place).next()).filter(|place| !failed(place));
         let others: Vec<_> = others.map(str::to_owned).collect();
-        members.add(&others, purpose, None);
+        members.add(&others, opening, None);
         members
     }
 
     /// Opens these stores and no others.
     #[must_use]
-    pub fn open_only(texts: &[String], purpose: Purpose) -> Members {
-        Members::look(texts, purpose, None).0
+    pub fn open_only(texts: &[String], opening: Opening) -> Members {
+        Members::look(texts, opening, None).0
     }
 
     /// Opens these stores and no others, side by side. So many were not looked at, because the time was over.
-    pub(super) fn look(texts: &[String], purpose: Purpose, end: Option<Instant>) -> (Members, usize) {
+    pub(super) fn look(texts: &[String], opening: Opening, end: Option<Instant>) -> (Members, usize) {
         let mut members = Members::default();
-        let left = members.add(texts, purpose, end);
+        let left = members.add(texts, opening, end);
         (members, left)
     }
 
-    fn add(&mut self, texts: &[String], purpose: Purpose, end: Option<Instant>) -> usize {
-        let looks = look_at(texts, purpose, end);
+    fn add(&mut self, texts: &[String], opening: Opening, end: Option<Instant>) -> usize {
+        let looks = look_at(texts, opening, end);
         let left = looks.iter().filter(|look| look.is_none()).count();
         for (text, look) in texts.iter().zip(looks) {
             match look {
@@ -243,8 +244,8 @@ impl Members {
 }
 
 /// Opens a store that is to become a member.
-pub(super) fn open_member(text: &str, purpose: Purpose) -> Result<Candidate, String> {
-    let mut members = Members::open_only(&[text.to_owned()], purpose);
+pub(super) fn open_member(text: &str, opening: Opening) -> Result<Candidate, String> {
+    let mut members = Members::open_only(&[text.to_owned()], opening);
     match (members.candidates.pop(), members.failures.pop()) {
         (Some(candidate), _) => Ok(candidate),
         (None, Some((_, why))) => Err(why),
@@ -263,7 +264,7 @@ pub(super) enum Obstacle {
 
 /// Opens members again that were away, or are kept and over, side by side, each as it is written, and puts them back. Gives what keeps
 /// which from that.
-pub(super) fn put_back(array: &Array, away: &[(usize, String)], purpose: Purpose) -> Vec<(usize, Obstacle)> {
+pub(super) fn put_back(array: &Array, away: &[(usize, String)], opening: Opening) -> Vec<(usize, Obstacle)> {
     let texts: Vec<String> = away.iter().map(|(_, text)| text.clone()).collect();
     let back = |(number, look): (usize, Option<Result<Look, String>>)| match look? {
         Ok(Look { candidate, .. }) => {
@@ -277,7 +278,7 @@ pub(super) fn put_back(array: &Array, away: &[(usize, String)], purpose: Purpose
         }
         Err(error) => Some((number, Obstacle::Other(error))),
     };
-    away.iter().map(|(number, _)| *number).zip(look_at(&texts, purpose, None)).filter_map(back).collect()
+    away.iter().map(|(number, _)| *number).zip(look_at(&texts, opening, None)).filter_map(back).collect()
 }
 
 /// Why an array is not assembled.

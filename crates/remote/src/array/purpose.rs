@@ -1,4 +1,6 @@
-//! What the members of an array are opened for, and which of them cannot be kept from other hosts.
+//! How the members of an array are opened: what for, by what they are reached, and which of them cannot be kept from other hosts.
+
+use sanwire_initiator::IserPath;
 
 /// What stores are opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,6 +13,21 @@ pub enum Purpose {
     Use,
     /// The same, also where nothing keeps other hosts from writing there: whoever uses the array sees to that.
     UseUnfenced,
+}
+
+/// How stores are opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// What for.
+    pub purpose: Purpose,
+    /// By what those go to which iSER leads, and which do not say it themselves.
+    pub iser_path: Option<IserPath>,
+}
+
+impl From<Purpose> for Opening {
+    fn from(purpose: Purpose) -> Self {
+        Opening { purpose, iser_path: None }
+    }
 }
 
 /// Kinds of stores that no host can have for itself alone.

@@ -168,6 +168,8 @@ pub(crate) enum FrontEvent {
     TaskManagement { request: CommandRef, function: Function },
     /// A nexus has no connection for now: what it has given and was not begun is not to wait for memory.
     Disconnected(NexusId),
+    /// A nexus has lost a connection, for what has gone wrong with it. Where it was the last one, the nexus is closed behind it.
+    Broken { nexus: NexusId, why: String },
     /// A nexus takes no answers for a while, or takes them again: what needs memory for its answer is to wait meanwhile.
     Held { nexus: NexusId, is_held: bool },
     /// End these nexuses in all shards.

@@ -23,7 +23,8 @@ pub(crate) struct Arrival {
 
 /// Where connections are accepted.
 pub(crate) struct Portal {
-    pub(crate) listener: Listener,
+    /// None while its adapter is gone.
+    pub(crate) listener: Option<Listener>,
     /// The tag of its portal group.
     pub(crate) group_tag: u16,
     pub(crate) logins: Arc<dyn LoginService>,
@@ -41,4 +42,12 @@ pub(crate) struct FrontDeskParts {
     pub(crate) shards: Arc<[Mailbox]>,
     pub(crate) waker: Waker,
     pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl FrontDeskParts {
+    /// What connections come to now, by the places of their portals.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (u64, &Listener)> {
+        let portals = (0..).zip(&self.portals);
+        portals.filter_map(|(key, portal)| Some((key, portal.listener.as_ref()?)))
+    }
 }

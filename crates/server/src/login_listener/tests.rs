@@ -3,12 +3,14 @@
 use std::io::{PipeReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use sanwire_buffer::Packet;
 use sanwire_io::Waker;
 use sanwire_rdma as rdma;
 
+use super::absences::PAUSE;
 use super::*;
 use crate::budget::Budget;
 use crate::channel::Listener;
@@ -121,12 +123,51 @@ fn a_refusal_that_nobody_takes_does_not_keep_its_connection() {
     assert_eq!(desk.count(), 0);
 }
 
+/// Adapters of which the one for every address is there after some tries.
+#[derive(Debug)]
+struct Returning {
+    tries: AtomicUsize,
+    /// Where it is heard that somebody connects.
+    events: Mutex<Option<PipeReader>>,
+}
+
+impl rdma::Adapters for Returning {
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn rdma::Listener>> {
+        assert_eq!(address, here());
+        match self.tries.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(io::ErrorKind::AddrNotAvailable.into()),
+            1 => Err(io::ErrorKind::OutOfMemory.into()),
+            _ => Ok(Box::new(Gone(self.events.lock().unwrap().take().unwrap()))),
+        }
+    }
+
+    fn connect(&self, _to: SocketAddr) -> io::Result<rdma::Connection> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 /// Nor does it keep the others: they are not paused, as when the system is short of something.
 #[test]
-fn a_portal_whose_adapter_is_gone_is_not_waited_for() {
-    let (events, _adapter) = std::io::pipe().unwrap();
-    let listener = Listener::Rdma(Box::new(Gone(events)));
-    let mut desk = desk(vec![Portal { listener, group_tag: 1, logins: Arc::new(Refusing) }]);
+fn a_portal_whose_adapter_is_gone_listens_again_when_that_is_back() {
+    let [(events, _adapter), (later, mut adapter)] = [(); 2].map(|()| std::io::pipe().unwrap());
+    let adapters = Arc::new(Returning { tries: AtomicUsize::new(0), events: Mutex::new(Some(later)) });
+    let listener = Listener::Rdma { port: Box::new(Gone(events)), rdma: rdma::Rdma::by(Arc::clone(&adapters) as _) };
+    let mut desk = desk(vec![Portal { listener: Some(listener), group_tag: 1, logins: Arc::new(Refusing) }]);
     desk.accept(0, Instant::ZERO);
-    assert_eq!(desk.deadline(), None);
+    assert!(desk.pause_until.is_none() && desk.parts.listeners().next().is_none(), "it is closed");
+    for tries in 1..4 {
+        assert_eq!(desk.deadline(), Some(Instant::ZERO + tries * PAUSE));
+        desk.turn(Instant::ZERO + tries * PAUSE).unwrap();
+        assert_eq!(adapters.tries.load(Ordering::Relaxed), tries as usize);
+    }
+    assert_eq!((desk.deadline(), desk.parts.listeners().count()), (None, 1));
+    // It is watched, and may go again.
+    adapter.write_all(&[1]).unwrap();
+    let later = Instant::ZERO + Duration::from_secs(60);
+    assert_eq!(desk.turn(later).unwrap(), 1);
+    assert_eq!((desk.deadline(), desk.parts.listeners().count()), (Some(later + PAUSE), 0));
 }

@@ -39,7 +39,7 @@ impl OpenPort {
         self,
         logins: impl FnOnce(&[&'static WireKind]) -> Option<Arc<dyn LoginService>>,
     ) -> Option<Portal> {
-        Some(Portal { logins: logins(&self.kinds)?, listener: self.listener, group_tag: self.group_tag })
+        Some(Portal { logins: logins(&self.kinds)?, listener: Some(self.listener), group_tag: self.group_tag })
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn listeners(wires: &mut [Wire], rdma: &Rdma) -> Result<Vec<OpenPort>
         let path = wire.portal_path();
         let listener = match path {
             PortalPath::Tcp => tcp::Listener::open(address).map(Listener::Tcp),
-            PortalPath::Rdma => rdma.listen(address).map(Listener::Rdma),
+            PortalPath::Rdma => rdma.listen(address).map(|port| Listener::Rdma { port, rdma: rdma.clone() }),
         };
         let listener = listener.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;

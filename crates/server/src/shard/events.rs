@@ -87,6 +87,12 @@ impl<S: System> Shard<S> {
                     }
                 }
             }
+            FrontEvent::Broken { nexus, why } => {
+                if let Some(Nexus { host, .. }) = self.nexuses.get(nexus) {
+                    let line = format_args!("{} has lost a connection of session {:x}: {why}", host.who, nexus.0);
+                    self.lines.sessions.info(line, now);
+                }
+            }
             FrontEvent::Held { nexus, is_held } => self.engine.withhold(nexus, is_held),
             FrontEvent::Drop(selection) => {
                 self.fronts.iter_mut().for_each(|front| front.drop_nexuses(&selection, now));

@@ -350,7 +350,7 @@ impl World {
         let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_address().unwrap();
         let desk = FrontDeskParts {
-            portals: vec![Portal { listener: listener.into(), group_tag: 1, logins: Arc::new(Greetings) }],
+            portals: vec![Portal { listener: Some(listener.into()), group_tag: 1, logins: Arc::new(Greetings) }],
             registry,
             inbox,
             budget,

@@ -122,6 +122,7 @@ impl Host {
                     self.executor.leave(&this_one(command), Some(&self.post.barrier(0, handle)));
                 }
                 ServerEvent::Manage { function, .. } => return Err(format!("no client asks for {function:?}")),
+                ServerEvent::Broken { .. } => {}
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.closing.push(connection),
             }
             self.answer(now)?;

@@ -1,6 +1,7 @@
 //! How a connection comes about, and how it ends.
 
 use std::io;
+use std::sync::Arc;
 
 use sanwire_iser::wire::SetUp;
 use sanwire_iwarp::{Closed, Event, Request, Terms};
@@ -9,6 +10,7 @@ use super::{Connection, Phase};
 use crate::adapter::Capabilities;
 use crate::domain::Domain;
 use crate::endpoint::{Breakage, Endpoint, Told};
+use crate::errand::Errand;
 use crate::error::Error;
 use crate::ffi::{
     EVENT_ADDRESS_ERROR, EVENT_ADDRESS_RESOLVED, EVENT_CONNECT_ERROR, EVENT_DEVICE_REMOVAL, EVENT_DISCONNECTED,
@@ -39,6 +41,9 @@ impl Connection {
         if let Some(endpoint) = self.endpoint.as_mut().filter(|_| ready.completions) {
             endpoint.take_notice();
         }
+        if ready.errand && self.end_errand() {
+            return true;
+        }
         if ready.manager {
             match self.manager.next() {
                 Ok(Some(notice)) => {
@@ -62,9 +67,20 @@ impl Connection {
         if let Some(endpoint) = self.endpoint.as_mut().filter(|_| ready.completions) {
             endpoint.take_notice();
         }
+        if ready.errand {
+            self.end_errand();
+        }
         if ready.manager {
             while let Ok(Some(_)) = self.manager.next() {}
         }
+    }
+
+    /// Takes what has come of the call by which the other end is asked, if it is over.
+    fn end_errand(&mut self) -> bool {
+        let Some(result) = self.errand.as_mut().and_then(Errand::result) else { return false };
+        self.errand = None;
+        self.note_requested(result);
+        true
     }
 
     fn give_up(&mut self, error: Error) -> bool {
@@ -147,10 +163,6 @@ impl Connection {
 
     /// Ends the connection now.
     pub(super) fn finish(&mut self, closed: Closed) {
-        if let (Phase::Established | Phase::Ending(_), Some(reason)) = (&self.phase, &self.trouble) {
-            // During a login its owner says it; after that all it asks is whether the connection is there.
-            tracing::debug!("the connection with {} by an RDMA adapter ends: {reason}", self.peer);
-        }
         match self.phase {
             Phase::Closed => return,
             Phase::Accepting(_) | Phase::Established | Phase::Ending(_) => self.manager.disconnect(),
@@ -214,19 +226,35 @@ impl Connection {
 
     /// The adapter is found: takes from it what a connection needs, and asks for one.
     fn request(&mut self) {
-        let requested = self.meet_adapter().and_then(|()| self.take_endpoint()).and_then(|()| {
-            let lacks_invalidation = !sanwire_iser::QueuePair::invalidates(self);
-            let private_data = SetUp { has_addresses: true, lacks_invalidation }.write();
-            let served = self.capabilities.as_ref().map_or(0, |known| known.reads_served_max);
-            let depths = Depths { served: served.min(self.options.reads_max), given: READS_OF_INITIATOR };
-            self.manager.connect(&private_data, depths)
-        });
+        let requested = self.meet_adapter().and_then(|()| self.take_endpoint()).and_then(|()| self.ask_peer());
         self.phase = Phase::Connecting;
+        self.note_requested(requested);
+    }
+
+    fn ask_peer(&mut self) -> Result<(), Error> {
+        let lacks_invalidation = !sanwire_iser::QueuePair::invalidates(self);
+        let private_data = SetUp { has_addresses: true, lacks_invalidation }.write();
+        let served = self.capabilities.as_ref().map_or(0, |known| known.reads_served_max);
+        let depths = Depths { served: served.min(self.options.reads_max), given: READS_OF_INITIATOR };
+        if !self.capabilities.as_ref().is_some_and(Capabilities::is_iwarp) {
+            return self.manager.connect(&private_data, depths);
+        }
+        // siw connects by TCP before the call returns.
+        let manager = Arc::clone(&self.manager);
+        self.errand = Some(Errand::begin(move || manager.connect(&private_data, depths), &self.readiness)?);
+        Ok(())
+    }
+
+    /// The other end was asked, or cannot be.
+    fn note_requested(&mut self, requested: Result<(), Error>) {
         match requested {
-            // siw connects by TCP before the call returns.
-            Err(error) if error.kind() == Some(io::ErrorKind::ConnectionRefused) => self.find_nobody(),
-            Err(error) => _ = self.give_up(error),
-            Ok(()) => {}
+            Err(error) if matches!(self.phase, Phase::Connecting) => {
+                if error.kind() == Some(io::ErrorKind::ConnectionRefused) {
+                    return self.find_nobody();
+                }
+                self.give_up(error);
+            }
+            _ => {}
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) fn run(command: &ArrayCommand, registry: &Registry, shown: &str, plac
     };
     if is_more_said {
         anyhow::bail!(
-            "{shown} is attached on this host{place}: leave its members and --unfenced out, and it is done there while it is used; or \
+            "{shown} is attached on this host{place}: leave its members, --unfenced and --iser-path out, and it is done there while it is used; or \
              detach it"
         );
     }
@@ -41,15 +41,15 @@ pub(super) fn run(command: &ArrayCommand, registry: &Registry, shown: &str, plac
 fn request(command: &ArrayCommand) -> anyhow::Result<Option<(Request, bool)>> {
     Ok(Some(match command {
         ArrayCommand::Scrub(UseArgs { name, stores, guard }) => {
-            (Request::ScrubVolume { name: name.clone() }, !stores.is_empty() || guard.unfenced)
+            (Request::ScrubVolume { name: name.clone() }, !stores.is_empty() || guard.is_said())
         }
         ArrayCommand::Replace { name, number, store, members, guard } => {
             let new = MemberReplacement { name: name.clone(), member: *number, store: absolute(store)? };
-            (Request::ReplaceMember(new), !members.is_empty() || guard.unfenced)
+            (Request::ReplaceMember(new), !members.is_empty() || guard.is_said())
         }
         ArrayCommand::Grow { array: UseArgs { name, stores, guard }, added } => {
             let add = added.iter().map(|store| absolute(store)).collect::<anyhow::Result<Vec<_>>>()?;
-            (Request::GrowArray(ArrayGrowth { name: name.clone(), add }), !stores.is_empty() || guard.unfenced)
+            (Request::GrowArray(ArrayGrowth { name: name.clone(), add }), !stores.is_empty() || guard.is_said())
         }
         ArrayCommand::Create(_) | ArrayCommand::Show { .. } | ArrayCommand::Force(_) => return Ok(None),
     }))
@@ -90,7 +90,11 @@ mod tests {
         };
         assert!(growth.add[0].starts_with(&format!("file:{}/new.img,", here.display())), "{growth:?}");
         // Who names members means an array that nobody uses.
-        for more in [&["scrub", "data", "ram:8M"][..], &["grow", "data", "--unfenced"]] {
+        for more in [
+            &["scrub", "data", "ram:8M"][..],
+            &["grow", "data", "--unfenced"],
+            &["scrub", "data", "--iser-path", "tcp"],
+        ] {
             assert!(asked(more).is_some_and(|(_, is_more_said)| is_more_said), "{more:?}");
         }
         assert_eq!(asked(&["force", "data", "ram:8M"]), None);

@@ -7,15 +7,17 @@ use clap::Parser;
 use sanwire_core::text::printable;
 use sanwire_initiator::{AoeServer, HdspServer, HyperScsiServer, Server, Url};
 use sanwire_remote::array::{Discovered, FoundVolume};
+use sanwire_remote::volume::Access;
 
 use super::{ask_at, volumes_of};
 use crate::args::DiscoverArgs;
+use crate::stores;
 
 /// How long servers have to tell their volumes: who assembles an array waits.
 const ASKING_MAX: Duration = Duration::from_secs(10);
 
-/// The volumes of these servers, or of all that answer on every Ethernet.
-pub(crate) fn find_volumes(asked: &[Url]) -> Discovered {
+/// The volumes of these servers, or of all that answer on every Ethernet, which are reached and shown what `access` says.
+pub(crate) fn find_volumes(asked: &[Url], access: &Access) -> Discovered {
     let mut discovered = Discovered::default();
     let everybody = || {
         let aoe = AoeServer { interface: None, address: None };
@@ -29,7 +31,7 @@ pub(crate) fn find_volumes(asked: &[Url]) -> Discovered {
     let places = if asked.is_empty() { everybody() } else { asked };
     let answers = thread::scope(|scope| {
         let asking: Vec<_> =
-            places.iter().map(|place| scope.spawn(|| usual().and_then(|args| ask_at(place, &args)))).collect();
+            places.iter().map(|place| scope.spawn(|| usual(access).and_then(|args| ask_at(place, &args)))).collect();
         asking
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("asking failed")))
@@ -54,12 +56,12 @@ pub(crate) fn find_volumes(asked: &[Url]) -> Discovered {
     discovered
 }
 
-/// What who says nothing says.
-fn usual() -> anyhow::Result<DiscoverArgs> {
+/// What who says nothing else says.
+fn usual(access: &Access) -> anyhow::Result<DiscoverArgs> {
     #[derive(Parser)]
     struct Usual {
         #[command(flatten)]
         discover: DiscoverArgs,
     }
-    Ok(Usual::try_parse_from(["sanwire"])?.discover)
+    Ok(Usual::try_parse_from(stores::arguments(access))?.discover)
 }

@@ -13,6 +13,9 @@ const WHOLE_LIMIT: Duration = Duration::from_secs(400);
 /// Enough for a file system.
 const DISK_MIB: &str = "160";
 
+/// What a link of the guest gets besides.
+const ADDRESS_V6: &str = "fd53:616e:7769::2";
+
 const DISK: &str = "iqn.2026-11.org.sanwire:disk";
 const LINUX_TARGET: &str = "iqn.2003-01.org.linux-iscsi.guest:disk";
 
@@ -23,10 +26,15 @@ fn server_and_client_go_by_rdma_adapters() {
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let Some(mut guest) = Guest::boot(&world, test) else { return };
     let [link, _] = GUEST_LINKS;
-    for kind in ["rxe", "siw"] {
-        guest.run("rdma-sanwire", &["whole", kind, link.guest, &MIB.to_string()], WHOLE_LIMIT);
+    // One of them by a user who may lock little memory, and one by IPv6.
+    for (job, kind, address) in [("whole-of-somebody", "rxe", link.guest), ("whole", "siw", ADDRESS_V6)] {
+        guest.run("rdma-sanwire", &[job, kind, address, &MIB.to_string()], WHOLE_LIMIT);
         guest.run("no-warnings", &[], LIMIT);
     }
+    guest.run("rdma-sanwire", &["crowd", "siw", ADDRESS_V6, "16"], LIMIT);
+    guest.run("rdma-sanwire", &["absence", "siw", ADDRESS_V6], LIMIT);
+    guest.run("rdma-sanwire", &["silence", link.server], LIMIT);
+    guest.run("no-warnings", &[], LIMIT);
 }
 
 /// siw speaks what `sanwire_iwarp` does, so each end can be by an adapter alone.

@@ -145,6 +145,14 @@ pub enum ServerEvent {
         /// The target's part of its identity, which may be used again.
         tsih: u16,
     },
+    /// A session has lost a connection that RDMA carries, and more is known of it than that it has ended. If it was the last one,
+    /// [`ServerEvent::SessionClosed`] follows.
+    Broken {
+        /// Its nexus.
+        nexus: NexusId,
+        /// What has gone wrong, in words for people.
+        why: String,
+    },
     /// Execute this, for this target, and call [`super::Server::reply`].
     Command {
         /// For the reply.

@@ -247,7 +247,7 @@ impl Session {
     /// answer waits: who has it closes that memory, and a read that is under way there would cost the connection.
     fn answer_complete(&mut self, asker: Asker, shared: &mut Shared) {
         let mut others = self.connections.iter().filter(|connection| connection.id != asker.connection);
-        if others.any(|connection| connection.mover.reads_for_ended()) {
+        if others.any(|connection| connection.mover.reaches_for_ended()) {
             self.managements.unsettled.push(asker);
         } else {
             self.answer_management(asker, Answer::Complete, shared);

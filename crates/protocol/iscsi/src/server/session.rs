@@ -227,6 +227,8 @@ impl Session {
     /// connection where that was agreed on, or are ended.
     pub(super) fn drop_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
         if let Some((connection, is_suspended)) = self.part_with(at, shared, now) {
+            let broken = connection.mover.trouble().map(|why| ServerEvent::Broken { nexus: self.nexus, why });
+            shared.events.extend(broken);
             self.go_on_without(connection.id, is_suspended, shared);
             shared.close(connection.id, self.leaving(connection));
         }

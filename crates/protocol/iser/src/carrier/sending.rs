@@ -16,9 +16,15 @@ impl Carrier {
         self.push(Order::Send { kind: SendKind { solicited: true, invalidate }, head, data }, after);
     }
 
-    /// Has data written into the other end's memory.
-    pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) {
+    /// Has data written into the other end's memory. Gives the order's number.
+    pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) -> u64 {
         self.push(Order::Write { stag, offset, data }, None);
+        self.orders.given()
+    }
+
+    /// Whether an adapter is done with an order of this number. Of a stream nobody knows.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        !self.has_adapter() || self.orders.is_sent(number)
     }
 
     /// Has an RDMA Write of no bytes sent, which needs no memory at the other end (RFC 5041 5.3), if nothing waits to be sent. It is for

@@ -120,7 +120,11 @@ impl Initiator {
         self.waiting.wish(task_tag, wish)
     }
 
-    fn open_frame(&mut self, frame: Frame) -> Result<Window, (Refusal, Option<Frame>)> {
+    fn open_frame(&mut self, mut frame: Frame) -> Result<Window, (Refusal, Option<Frame>)> {
+        if self.carrier.has_adapter() {
+            // What a target says of how much it has written is all that is known of it. What was there before may be somebody else's.
+            frame.fill(0);
+        }
         let mut registration = Registration::of_frame(frame);
         registration.rights.remote_invalidate = self.carrier.invalidates();
         self.carrier.register(registration).map_err(|refused| match refused.given.memory {

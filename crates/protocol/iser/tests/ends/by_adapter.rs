@@ -157,6 +157,33 @@ fn an_exchange_outlives_the_death_of_its_connection_at_every_step() {
     assert!(last > 20, "{last}");
 }
 
+/// What the log of a server says, where its adapter has told why.
+#[test]
+fn a_target_whose_connection_breaks_after_its_login_says_why() {
+    let opened = |seed| {
+        let mut alone = config(Some(name()));
+        alone.wishes.connections = 1;
+        let mut world = World::by_adapters([AdapterPlan::plain(); 2], alone, seed);
+        world.order(0, 0, None, 0);
+        world.settle();
+        world
+    };
+    let mut told = 0;
+    for seed in 0..20 {
+        let mut world = opened(seed);
+        world.client.disconnect(world.now);
+        world.run(usize::MAX);
+        assert_eq!(world.host.broken, [""; 0], "seed {seed}: it was logged out");
+        let mut world = opened(seed);
+        world.cut(world.connections()[0]);
+        world.run(usize::MAX);
+        told += world.host.broken.len();
+        let broken = &world.host.broken;
+        assert!(broken.iter().all(|why| why == "the link to the other end is gone"), "seed {seed}: {broken:?}");
+    }
+    assert!((1..=20).contains(&told), "{told}: it does not notice each, and tells of none twice");
+}
+
 /// It was lost, not refused: a session that has one connection fewer for good would not be what both ends have agreed on.
 #[test]
 fn a_connection_that_dies_in_its_login_is_made_again() {
@@ -264,6 +291,21 @@ fn an_initiator_whose_memory_cannot_be_read_is_refused_with_the_reason() {
     assert!(world.host.refusals[0].contains("its IRD is 0"), "{:?}", world.host.refusals);
     assert!(matches!(failure, Failure::NoRdma { .. }), "{failure}");
     assert!(failure.to_string().contains("it refuses the RDMA connection"), "{failure}");
+}
+
+/// The data of its initiators' WRITEs could not be read: each would end for a reason that nobody understands.
+#[test]
+fn a_target_whose_adapter_makes_no_reads_refuses_with_the_reason() {
+    let plan = AdapterPlan { ord: 0, ..AdapterPlan::plain() };
+    let mut world = World::by_adapters([AdapterPlan::plain(), plan], config(Some(name())), 1);
+    world.order(0, 0, None, 0);
+    for _ in 0..10_000 {
+        if world.host.refusals.is_empty() && !world.step() {
+            world.pass_time();
+        }
+    }
+    assert!(world.host.refusals[0].contains("its ORD is 0"), "{:?}", world.host.refusals);
+    assert!(world.client.server().is_none(), "it has no session");
 }
 
 proptest! {

@@ -56,6 +56,8 @@ pub struct Host {
     /// Commands are not executed.
     pub is_frozen: bool,
     pub refusals: Vec<String>,
+    /// Why sessions have lost connections.
+    pub broken: Vec<String>,
     /// Connections that it has closed.
     pub closed: Vec<ConnectionId>,
     /// Bytes to each initiator.
@@ -79,6 +81,7 @@ impl Host {
             disk: vec![0; 4096 * BLOCK_BYTES],
             is_frozen: false,
             refusals: Vec::new(),
+            broken: Vec::new(),
             closed: Vec::new(),
             output: BTreeMap::new(),
             admissions: 0,
@@ -132,6 +135,7 @@ impl Host {
                     }
                     self.server.managed(handle, ManageOutcome::Complete, now);
                 }
+                ServerEvent::Broken { why, .. } => self.broken.push(why),
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.closed.push(connection),
                 ServerEvent::Command { .. } | ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {
                 }

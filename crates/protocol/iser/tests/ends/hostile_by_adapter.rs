@@ -1,7 +1,7 @@
 //! One of our ends by an adapter, and somebody at the other one who breaks the rules, or dies.
 
 use sanwire_buffer::{Frame, Region, Slice};
-use sanwire_iscsi::wire::{Header, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
+use sanwire_iscsi::wire::{DataIn, Header, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
 use sanwire_iscsi::{ConnectionParameters, Datamover, Lent, Step};
 use sanwire_iser::wire::{IserHeader, SetUp, Window};
 use sanwire_iser::{QueuePair, initiator_by, target_by};
@@ -171,7 +171,7 @@ fn who_closes_memory_that_is_not_of_its_command_is_left() {
         bare.say(response(5), Some(stag));
         assert!(bare.is_torn());
         let frames = bare.ours.withdraw();
-        assert!(frames.len() == 2 && frames.iter().all(|(_, frame)| frame.iter().all(|byte| *byte == 0xaa)));
+        assert!(frames.len() == 2 && frames.iter().all(|(_, frame)| frame.iter().all(|byte| *byte == 0)));
     }
 }
 
@@ -200,7 +200,24 @@ fn nothing_is_written_beyond_memory_that_is_open_or_when_it_is_closed() {
         bare.write(Window { offset: window.offset + offset, ..window }, &vec![1; length]);
         assert!(bare.is_torn(), "{offset} {length}");
         let frame = frame.unwrap_or_else(|| bare.ours.withdraw().remove(0).1);
-        assert!(frame.iter().all(|byte| *byte == 0xaa), "{offset} {length}");
+        assert!(frame.iter().all(|byte| *byte == 0), "{offset} {length}");
+    }
+}
+
+/// No adapter knows how much was written: whatever a target says, what somebody else has had there is not taken for its data.
+#[test]
+fn what_was_in_memory_before_is_never_data() {
+    for written in [0, 100, LENGTH] {
+        let mut bare = Bare::of_initiator(AdapterPlan::plain());
+        let window = bare.window_of(5, true);
+        bare.write(window, &vec![7; written]);
+        bare.say(response(5), None);
+        let Step::Pdu(pdu) = bare.ours.poll() else { panic!("no data") };
+        let frame = pdu.data.expect("its frame");
+        assert!(
+            frame[..written].iter().all(|byte| *byte == 7) && frame[written..].iter().all(|byte| *byte == 0),
+            "{written}"
+        );
     }
 }
 
@@ -262,6 +279,35 @@ fn a_frame_into_which_an_adapter_reads_is_not_given_again_before_its_end_is_gone
     assert_eq!(memory.free_bytes(), left, "the adapter has it");
     drop(bare);
     assert_eq!(memory.free_bytes(), 1 << 20);
+}
+
+/// Who has a command ended on another connection closes its memory then: what is written there later would cost this one.
+#[test]
+fn what_is_written_for_a_command_that_is_over_is_waited_for() {
+    let (theirs, ours, cable) = connect([AdapterPlan::plain(); 2], Pace::ByTurns, 1);
+    let mut bare = Bare { ours: target_by(Box::new(ours)), theirs, cable: cable.clone(), told: Vec::new(), orders: 0 };
+    let settle = |bare: &mut Bare| {
+        while cable.turn() {
+            bare.pass();
+        }
+    };
+    bare.theirs.expect_messages(10, 9000);
+    settle(&mut bare);
+    let (stag, offset) = bare.theirs.register(Registration::of_frame(vec![0; LENGTH].into())).expect("a window");
+    let command =
+        ScsiCommand { is_final: true, is_read: true, task_tag: 9, expected_bytes: LENGTH as u32, ..Default::default() };
+    let control = IserHeader::Control { write: None, read: Some(Window { stag, offset }) };
+    bare.post(message(control, command.write(), &[]), None).expect("room");
+    settle(&mut bare);
+    assert!(matches!(bare.ours.poll(), Step::Pdu(_)));
+    // A piece of its data, and no answer.
+    let piece = DataIn { task_tag: 9, transfer_tag: TAG_NONE, ..DataIn::default() };
+    bare.ours.push(piece.write(), Some(Slice::from(vec![7; 100]).into()));
+    assert!(bare.ours.pop().is_none() && !bare.ours.reaches_for_ended());
+    bare.ours.forget(9);
+    assert!(bare.ours.reaches_for_ended());
+    settle(&mut bare);
+    assert!(!bare.ours.reaches_for_ended());
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl Iscsi {
                 // Perhaps only its connection was lost, and it comes again.
                 Some(FrontEvent::NexusClosed { nexus, session: Some(tsih), is_for_good: false, end })
             }
+            ServerEvent::Broken { nexus, why } => Some(FrontEvent::Broken { nexus, why }),
             ServerEvent::Cut { connection } => Some(close(connection, true)),
             ServerEvent::Close { connection } => Some(close(connection, false)),
         }

@@ -85,7 +85,7 @@ fn a_newcomer_wakes_no_shard_but_its_own() {
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), Waker::new().unwrap());
     let desk = FrontDeskParts {
         portals: vec![Portal {
-            listener: listener.into(),
+            listener: Some(listener.into()),
             group_tag: 1,
             logins: Arc::new(Greetings { front: 4, clients, shards: 3 }),
         }],

@@ -1,6 +1,7 @@
 //! What the fuzz targets share: ends that break the rules but know the keys, and a world of two honest ends.
 #![forbid(unsafe_code)]
 
+pub mod caller;
 pub mod command;
 pub mod hdsp;
 pub mod impostor;

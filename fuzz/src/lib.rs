@@ -7,6 +7,7 @@ pub mod hdsp;
 pub mod impostor;
 pub mod iser;
 pub mod iser_line;
+pub mod iser_peer;
 pub mod iwarp;
 pub mod login;
 pub mod program;

@@ -1,4 +1,4 @@
-//! An initiator's login and targets that keep no rule: it says little and never panics.
+//! An initiator's login, over TCP or by RDMA, and targets that keep no rule: it says little and never panics.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,11 +7,15 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_core::Instant;
+use sanwire_fuzz::iser_peer::{ByClient, Carriage, Driven, Peer, feed, message};
 use sanwire_fuzz::login::{TARGET, pdu, text};
 use sanwire_iscsi::wire::LoginResponse;
 use sanwire_iscsi::{
     ChapSecret, Client, ClientAction, ClientConfig, ConnectionId, Credential, DesiredParameters, Isid,
 };
+use sanwire_iser::wire::HeaderForm;
+use sanwire_iser::{initiator, initiator_by};
+use sanwire_iwarp::Event;
 
 const ISID: [u8; 6] = [0x80, 0, 0, 0, 0, 1];
 
@@ -58,46 +62,66 @@ fn response(u: &mut Unstructured<'_>) -> Result<LoginResponse> {
     })
 }
 
-/// Puts bytes where the client wants them.
-fn give(client: &mut Client, connection: ConnectionId, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        let mut count = 0;
-        for space in client.spaces(connection) {
-            let length = space.len().min(bytes.len());
-            space[..length].copy_from_slice(&bytes[..length]);
-            (bytes, count) = (&bytes[length..], count + length);
-        }
-        if count == 0 {
-            return;
-        }
-        client.filled(connection, count, Instant::ZERO);
+/// A connection opens; gives who is at its other end, if that has RDMA.
+fn open(
+    u: &mut Unstructured<'_>,
+    client: &mut Client,
+    connection: ConnectionId,
+    carriage: Option<Carriage>,
+) -> Result<Option<Peer>> {
+    if carriage == Some(Carriage::Adapter) {
+        let (peer, end) = Peer::by_adapter(u, false)?;
+        client.connected_over(connection, initiator_by(Box::new(end)), Instant::ZERO);
+        return Ok(Some(peer));
     }
+    client.connected(connection, Instant::ZERO);
+    carriage.map(|_| Peer::over_stream(u, false)).transpose()
+}
+
+/// Everything arrives by RDMA; gives how much the client has said.
+fn pass(peer: &mut Peer, ours: &mut ByClient<'_>) -> usize {
+    let told = peer.pass(ours).into_iter();
+    told.map(|event| if let Event::Message(message) = event { message.buffer.len() } else { 0 }).sum()
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let mut client = Client::new(config(u)?, Instant::ZERO);
-    let (mut connection, mut said_bytes) = (None, 0);
+    let carriage = Carriage::any(u)?;
+    let config = config(u)?;
+    let mut client = match carriage {
+        Some(_) => Client::over(initiator, config, Instant::ZERO),
+        None => Client::new(config, Instant::ZERO),
+    };
+    let (mut connection, mut peer, mut said_bytes) = (None, None, 0);
     while !u.is_empty() {
         while let Some(action) = client.poll_action() {
             match action {
                 ClientAction::Connect { connection: new, .. } => {
                     connection = Some(new);
-                    client.connected(new, Instant::ZERO);
+                    peer = open(u, &mut client, new, carriage)?;
                 }
                 ClientAction::Close { connection: old } => connection = connection.filter(|id| *id != old),
             }
         }
         while client.poll_event().is_some() {}
-        while client.poll_ready().is_some() {}
         let Some(connection) = connection else { return Ok(()) };
-        while let Some(packet) = client.poll_transmit(connection) {
-            said_bytes += packet.length_bytes();
+        let mut ours = ByClient { client: &mut client, connection, now: Instant::ZERO };
+        match &mut peer {
+            Some(peer) => said_bytes += pass(peer, &mut ours),
+            None => said_bytes += ours.sent().len(),
         }
+        while ours.client.poll_ready().is_some() {}
         assert!(said_bytes < 1 << 22, "it talks without end");
-        let stream =
-            if u.ratio(1, 12)? { u.arbitrary::<&[u8]>()?.to_vec() } else { pdu(response(u)?.write(), text(u)?) };
-        for piece in stream.chunks(u.int_in_range(1..=400)?) {
-            give(&mut client, connection, piece);
+        let said = if u.ratio(1, 12)? { u.arbitrary::<&[u8]>()?.to_vec() } else { pdu(response(u)?.write(), text(u)?) };
+        match &mut peer {
+            Some(peer) => {
+                peer.send(message(u, HeaderForm::Rfc7145, &said)?, None);
+                said_bytes += pass(peer, &mut ours);
+            }
+            None => {
+                for piece in said.chunks(u.int_in_range(1..=400)?) {
+                    feed(&mut ours, piece);
+                }
+            }
         }
     }
     Ok(())

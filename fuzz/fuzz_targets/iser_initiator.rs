@@ -7,10 +7,11 @@ use arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_fuzz::iser::{MEMORY_BYTES, run};
+use sanwire_fuzz::iser_peer::Carriage;
 
 static MEMORY: LazyLock<Region> = LazyLock::new(|| Region::new(MEMORY_BYTES).unwrap());
 
 fuzz_target!(|bytes: &[u8]| {
     // When the bytes are used up the run is over.
-    let _ = run(&mut Unstructured::new(bytes), false, &MEMORY);
+    let _ = run(&mut Unstructured::new(bytes), false, Carriage::Stream, &MEMORY);
 });

@@ -1,9 +1,9 @@
-//! A whole target of iSER and initiators that have RDMA and keep no rule above it: no panic, no memory of others in a command's data or
+//! A whole target of iSER, over streams and by adapters, and initiators that have RDMA and keep no rule above it: no panic, no memory of others in a command's data or
 //! in what is written to an initiator, nothing that grows without end, all memory back in the end.
 #![no_main]
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::{Instant, NexusId};
-use sanwire_fuzz::iser_line::{Line, ROUNDS_MAX, set_up};
+use sanwire_fuzz::iser_line::Line;
+use sanwire_fuzz::iser_peer::{Carriage, Driven, Peer};
 use sanwire_fuzz::login::NoTarget;
 use sanwire_fuzz::steps::{CANARY, payload};
 use sanwire_fuzz::world::marked_region;
@@ -23,8 +24,41 @@ use sanwire_iscsi::{
     ManageOutcome, Portal, PortalCarrier, Server, ServerConfig, ServerEvent, SessionKind, SessionParameters, TargetId,
 };
 use sanwire_iser::wire::IserHeader;
-use sanwire_iwarp::{Config, Connection, Order, SendKind};
 use sanwire_scsi::{Reply, Status};
+
+/// Times in a row that something moves, at the most.
+const ROUNDS_MAX: usize = 10_000;
+
+/// A connection of the target.
+struct ByServer<'a> {
+    server: &'a mut Server,
+    connection: ConnectionId,
+    now: Instant,
+}
+
+impl Driven for ByServer<'_> {
+    fn sent(&mut self) -> Vec<u8> {
+        let packets = std::iter::from_fn(|| self.server.poll_transmit(self.connection));
+        packets.flat_map(|packet| packet.to_vec()).collect()
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let mut count = 0;
+        for space in self.server.spaces(self.connection) {
+            let part = space.len().min(bytes.len() - count);
+            space[..part].copy_from_slice(&bytes[count..count + part]);
+            count += part;
+        }
+        if count > 0 {
+            self.server.filled(self.connection, count, self.now);
+        }
+        count
+    }
+
+    fn ready(&mut self) {
+        self.server.handle_ready(self.connection, self.now);
+    }
+}
 
 struct World {
     server: Server,
@@ -59,18 +93,17 @@ impl World {
             packets += 1;
             assert!(packets < 500_000, "the server never stops sending");
         }
-        self.lines.remove(&connection);
+        self.lines.remove(&connection).into_iter().for_each(|line| line.peer.leave());
         self.server.connection_lost(connection, self.now);
     }
 
     fn admit(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         self.admitted += 1;
         let id = ConnectionId(self.admitted.into());
-        let mut datamover = sanwire_iser::target([self.admitted as u8; 32]);
-        let config = Config { ird: *u.choose(&[128, 128, 2, 1])?, ..Config::default() };
-        let rdma = Connection::initiator(config, &[0x80, 0, 0, 0]).expect("a connection");
-        let mut line = Line { rdma, opened: Vec::new(), unsent: Vec::new(), is_deaf: false };
-        set_up(&mut *datamover, &mut line);
+        let carriage = if u.ratio(2, 3)? { Carriage::Stream } else { Carriage::Adapter };
+        let (mut peer, mut datamover) = Peer::meet(u, true, carriage)?;
+        peer.pass(&mut datamover);
+        let line = Line { peer, opened: Vec::new() };
         let session = SessionParameters {
             initial_r2t: u.ratio(1, 2)?,
             immediate_data: u.ratio(3, 4)?,
@@ -107,7 +140,7 @@ impl World {
             portal: Portal {
                 address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)),
                 group_tag: 1,
-                carrier: PortalCarrier::Iwarp,
+                carrier: if carriage == Carriage::Stream { PortalCarrier::Iwarp } else { PortalCarrier::Adapter },
             },
             kind: SessionKind::Normal { target: TargetId(0), name: name("iqn.2026-11.org.sanwire:disk0") },
             connection: ConnectionParameters {
@@ -213,53 +246,25 @@ impl World {
             let control = IserHeader::Control { write: line.key(u)?, read: line.key(u)? };
             [&control.write()[..], header.as_bytes(), &data].concat()
         };
-        let order = Order::Send { kind: SendKind::default(), head: message.into(), data: None };
-        drop(line.rdma.order(order, None));
+        line.peer.send(message, None);
         Ok(())
     }
 
     /// What both ends of a connection have to send arrives, as far as it is taken.
-    fn pass(&mut self, id: ConnectionId) {
+    fn pass(&mut self, connection: ConnectionId) {
         for _ in 0..ROUNDS_MAX {
-            let Some(line) = self.lines.get_mut(&id) else { return };
-            line.gather();
-            let (unsent, is_deaf) = (std::mem::take(&mut line.unsent), line.is_deaf);
-            let taken = self.send(id, &unsent);
-            let mut back = Vec::new();
-            while !is_deaf && let Some(packet) = self.server.poll_transmit(id) {
-                back.extend(packet.to_vec());
-            }
+            let Some(line) = self.lines.get_mut(&connection) else { return };
+            let mut ours = ByServer { server: &mut self.server, connection, now: self.now };
+            let has_moved = line.peer.step(&mut ours, &mut Vec::new());
             if self.server.poll_timeout().is_some_and(|at| at <= self.now) {
                 self.server.handle_timeout(self.now);
             }
             self.drain();
-            let Some(line) = self.lines.get_mut(&id) else { return };
-            line.unsent.extend(&unsent[taken..]);
-            line.take(&back);
-            if taken == 0 && back.is_empty() {
+            if !has_moved {
                 return;
             }
         }
         panic!("both ends never stop sending");
-    }
-
-    /// Gives how much the target takes.
-    fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while taken < bytes.len() {
-            let mut count = 0;
-            for space in self.server.spaces(id) {
-                let part = space.len().min(bytes.len() - taken - count);
-                space[..part].copy_from_slice(&bytes[taken + count..taken + count + part]);
-                count += part;
-            }
-            if count == 0 {
-                break;
-            }
-            self.server.filled(id, count, self.now);
-            taken += count;
-        }
-        taken
     }
 
     fn end_work(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
@@ -300,7 +305,7 @@ impl World {
             5 if u.ratio(1, 4)? => self.lose(id),
             6 if u.ratio(1, 4)? => {
                 if let Some(line) = self.lines.get_mut(&id) {
-                    line.is_deaf = !line.is_deaf;
+                    line.peer.is_deaf = !line.peer.is_deaf;
                 }
             }
             7..=10 => {

@@ -8,8 +8,9 @@ use sanwire_iscsi::wire::{
 };
 use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
 use sanwire_iser::wire::{HeaderForm, IserHeader, Window};
-use sanwire_iwarp::{Config, Connection, Event, Order, Registration, SendKind, Stag, WorkId};
+use sanwire_iwarp::{Event, Registration, Stag};
 
+use crate::iser_peer::{Carriage, Peer, front};
 use crate::steps::payload;
 
 /// What frames are made of.
@@ -28,7 +29,7 @@ const PACKETS_MAX: usize = 50_000;
 struct Tried {
     ours: Box<dyn Datamover>,
     is_target: bool,
-    theirs: Connection,
+    theirs: Peer,
     /// The headers of both.
     form: HeaderForm,
     memory: Region,
@@ -42,22 +43,13 @@ struct Tried {
 ///
 /// # Errors
 /// When these bytes end before.
-pub fn run(u: &mut Unstructured<'_>, is_target: bool, memory: &Region) -> Result<()> {
-    let private_data = payload(u, 8)?;
-    let config = Config { ird: *u.choose(&[128, 128, 128, 3, 1, 0])?, ..Config::default() };
-    let theirs = if is_target {
-        let config = Config { revision: *u.choose(&[2, 2, 1])?, ..config };
-        Connection::initiator(config, &private_data).expect("a connection")
-    } else {
-        Connection::responder(config).expect("a connection")
-    };
-    let ours = if is_target { sanwire_iser::target([1; 32]) } else { sanwire_iser::initiator([1; 32]) };
+pub fn run(u: &mut Unstructured<'_>, is_target: bool, carriage: Carriage, memory: &Region) -> Result<()> {
+    let (theirs, ours) = Peer::meet(u, is_target, carriage)?;
     let (seen, own, memory) = (Vec::new(), Vec::new(), memory.clone());
     let form = HeaderForm::Rfc7145;
     let mut tried = Tried { ours, is_target, theirs, form, memory, seen, own, is_torn: false };
-    (0..200).for_each(|_| drop(tried.theirs.post_receive(vec![0; 20_000].into())));
-    tried.pass(&private_data);
-    let outcome = tried.steps(u);
+    tried.pass();
+    let outcome = tried.steps(u, carriage);
     drop(tried.ours.withdraw());
     let memory = tried.memory.clone();
     drop(tried);
@@ -66,7 +58,7 @@ pub fn run(u: &mut Unstructured<'_>, is_target: bool, memory: &Region) -> Result
 }
 
 impl Tried {
-    fn steps(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+    fn steps(&mut self, u: &mut Unstructured<'_>, carriage: Carriage) -> Result<()> {
         if self.is_target && u.ratio(1, 3)? {
             self.log_in_as_rfc_5046();
         }
@@ -80,10 +72,12 @@ impl Tried {
                 2 => self.reach(u)?,
                 3 | 4 => self.work(u)?,
                 5 => self.poll(u)?,
-                _ => self.pass(b"hello"),
+                // What adapters do takes its time.
+                _ if carriage == Carriage::Adapter && u.ratio(3, 4)? => self.pass_some(u.int_in_range(1..=20)?),
+                _ => self.pass(),
             }
         }
-        self.pass(b"hello");
+        self.pass();
         Ok(())
     }
 
@@ -91,17 +85,10 @@ impl Tried {
     fn log_in_as_rfc_5046(&mut self) {
         self.form = HeaderForm::Rfc5046;
         let login = LoginRequest::default().write();
-        let message = [self.front(&IserHeader::PLAIN), login.as_bytes().to_vec()].concat();
-        drop(self.theirs.order(Order::Send { kind: SendKind::default(), head: message.into(), data: None }, None));
-        self.pass(b"hello");
+        let message = [front(self.form, &IserHeader::PLAIN), login.as_bytes().to_vec()].concat();
+        self.theirs.send(message, None);
+        self.pass();
         while let Step::Pdu(_) = self.ours.poll() {}
-    }
-
-    fn front(&self, header: &IserHeader) -> Vec<u8> {
-        match self.form {
-            HeaderForm::Rfc7145 => header.write().to_vec(),
-            HeaderForm::Rfc5046 => header.write_short().to_vec(),
-        }
     }
 
     fn frame(&self, length: usize) -> Option<Frame> {
@@ -123,7 +110,7 @@ impl Tried {
         };
         if self.is_target && u.arbitrary()? {
             let window = Registration::of_slices(vec![7; u.int_in_range(0..=TRANSFER_BYTES)?].into());
-            self.own.extend(self.theirs.register(window).map(|stag| Window { stag, offset: 0 }));
+            self.own.extend(self.theirs.open(window));
         }
         let control = match u.int_in_range(0..=9)? {
             0 => IserHeader::Hello { versions: u.arbitrary()?, ird: u.arbitrary()? },
@@ -137,26 +124,24 @@ impl Tried {
         if u.ratio(7, 8)? {
             bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
         }
-        let mut message = [&self.front(&control)[..], &bytes, &data].concat();
+        let mut message = [&front(self.form, &control)[..], &bytes, &data].concat();
         if u.ratio(1, 16)? {
             message.truncate(u.int_in_range(0..=message.len())?);
         }
         let invalidate = if u.ratio(1, 3)? { Some(self.key(u)?.stag) } else { None };
-        let kind = SendKind { solicited: false, invalidate };
-        drop(self.theirs.order(Order::Send { kind, head: message.into(), data: None }, None));
+        self.theirs.send(message, invalidate);
         Ok(())
     }
 
     /// The peer reads or writes memory of ours.
     fn reach(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let Window { stag, offset } = self.key(u)?;
-        let offset = offset.wrapping_add(u.int_in_range(0..=100)?);
+        let place = Window { stag, offset: offset.wrapping_add(u.int_in_range(0..=100)?) };
         let length = u.int_in_range(0..=TRANSFER_BYTES)?;
         if u.arbitrary()? {
-            drop(self.theirs.read(WorkId(0), vec![0; length].into(), 0..length, stag, offset));
+            self.theirs.read(place, length)
         } else {
-            let data = Slice::from(vec![1; length]).into();
-            drop(self.theirs.order(Order::Write { stag, offset, data }, None));
+            self.theirs.write(place, vec![1; length])
         }
         Ok(())
     }
@@ -229,29 +214,23 @@ impl Tried {
     }
 
     /// Everything that is to be sent arrives.
-    fn pass(&mut self, private_data: &[u8]) {
-        for _ in 0..PACKETS_MAX {
-            let out: Vec<u8> = std::iter::from_fn(|| self.ours.pop()).flat_map(|packet| packet.to_vec()).collect();
-            self.theirs.take(&out);
-            while let Some(event) = self.theirs.poll_event() {
-                match event {
-                    Event::Requested(_) => drop(self.theirs.accept(private_data)),
-                    Event::Message(message) => self.learn(&message.buffer),
-                    _ => {}
-                }
-            }
-            let back: Vec<u8> =
-                std::iter::from_fn(|| self.theirs.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
-            let mut rest = &back[..];
-            while !rest.is_empty() {
-                let taken = self.ours.take(rest);
-                rest = if taken == 0 { &[] } else { &rest[taken..] };
-            }
-            if out.is_empty() && back.is_empty() {
-                return;
+    fn pass(&mut self) {
+        let told = self.theirs.pass(&mut self.ours);
+        self.hear(&told);
+    }
+
+    /// Some of it arrives.
+    fn pass_some(&mut self, rounds: usize) {
+        let (told, _) = self.theirs.pass_some(rounds, &mut self.ours);
+        self.hear(&told);
+    }
+
+    fn hear(&mut self, told: &[Event]) {
+        for event in told {
+            if let Event::Message(message) = event {
+                self.learn(&message.buffer);
             }
         }
-        panic!("both ends never stop sending");
     }
 
     fn learn(&mut self, message: &[u8]) {

@@ -6,15 +6,17 @@ use arbitrary::{Result, Unstructured};
 use sanwire_core::Instant;
 use sanwire_iscsi::wire::{Header, LoginRequest};
 use sanwire_iscsi::{
-    Authentication, ChapSecret, Credential, Directory, IscsiName, LoginRefusal, Outbox, Portal, PortalCarrier,
-    ServerLogin, TargetEntry, TargetId,
+    Authentication, ChapSecret, Credential, Datamover, Directory, IscsiName, LoginRefusal, Outbox, Portal,
+    PortalCarrier, ServerLogin, TargetEntry, TargetId,
 };
+
+use crate::iser_peer::{Carriage, Driven};
 
 /// The name of the target.
 pub const TARGET: &str = "iqn.2026-11.org.sanwire:disk0";
 
 /// The keys of a login, and some that are none.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 40] = [
     "InitiatorName",
     "InitiatorAlias",
     "TargetName",
@@ -49,6 +51,12 @@ const KEYS: [&str; 34] = [
     "SendTargets",
     "X-org.example.key",
     "RDMAExtensions",
+    "InitiatorRecvDataSegmentLength",
+    "TargetRecvDataSegmentLength",
+    "iSERHelloRequired",
+    "MaxOutstandingUnexpectedPDUs",
+    "MaxAHSLength",
+    "TaggedBufferForSolicitedDataOnly",
 ];
 
 const VALUES: [&str; 26] = [
@@ -156,11 +164,42 @@ impl Directory for NoTarget {
     }
 }
 
-/// A login that begins.
+/// A login that begins, over plain TCP.
 pub fn server(seed: [u8; 32]) -> ServerLogin {
-    let portal =
-        Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, carrier: PortalCarrier::Tcp };
-    ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), seed, Instant::ZERO)
+    ServerLogin::new(portal(PortalCarrier::Tcp), Ipv4Addr::LOCALHOST.into(), seed, Instant::ZERO)
+}
+
+/// The same by RDMA.
+pub fn server_over(mover: Box<dyn Datamover>, carriage: Carriage, seed: [u8; 32]) -> ServerLogin {
+    let carrier = if carriage == Carriage::Stream { PortalCarrier::Iwarp } else { PortalCarrier::Adapter };
+    ServerLogin::over(mover, portal(carrier), Ipv4Addr::LOCALHOST.into(), seed, Instant::ZERO)
+}
+
+fn portal(carrier: PortalCarrier) -> Portal {
+    Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, carrier }
+}
+
+/// A login at a target, as its driver has it.
+pub struct AtTarget<'a> {
+    /// The login.
+    pub login: &'a mut ServerLogin,
+    /// Whose it is.
+    pub directory: &'a OneTarget,
+}
+
+impl Driven for AtTarget<'_> {
+    fn sent(&mut self) -> Vec<u8> {
+        std::iter::from_fn(|| self.login.poll_transmit()).flat_map(|packet| packet.to_vec()).collect()
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        self.login.handle_input(bytes, self.directory, Instant::ZERO);
+        bytes.len()
+    }
+
+    fn ready(&mut self) {
+        self.login.handle_ready(self.directory, Instant::ZERO);
+    }
 }
 
 /// A PDU as it is on the wire.

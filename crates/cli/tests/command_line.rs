@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use sanwire_testing::{skip, this_test};
+
 fn sanwire(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
     command.args(arguments).env_remove("SANWIRE_LOG").output().expect("the program runs")
@@ -201,8 +203,7 @@ fn a_key_that_is_shown_is_not_made() {
 #[test]
 fn without_rdma_adapters_server_and_client_say_what_is_missing() {
     if fs::read_dir("/sys/class/infiniband").is_ok_and(|mut adapters| adapters.next().is_some()) {
-        eprintln!("skipped: this host has RDMA adapters");
-        return;
+        return skip(&this_test(), "this host has RDMA adapters");
     }
     let directory = scratch("no-rdma");
     let [key, state] = ["client.key", "state"].map(|name| directory.join(name).display().to_string());

@@ -282,16 +282,18 @@ fn iser_reordered() {
 }
 
 /// Clients that send on and read nothing for a while.
+fn slow_readers(plan: &mut Plan, random: &mut Random) {
+    for at in moments(plan, random, 4) {
+        let client = random.range(0..=plan.clients as u64 - 1) as usize;
+        let length_us = random.choose(&[10_000, 2_000_000, 8_000_000]);
+        let deaf_for = random.micros(0..=length_us);
+        plan.faults.push((at, Fault::Wire(StreamFault::Deafen(client, deaf_for))));
+    }
+}
+
 #[test]
 fn iser_slow_readers() {
-    iser("iser_slow_readers", 300, 228, |plan, random| {
-        for at in moments(plan, random, 4) {
-            let client = random.range(0..=plan.clients as u64 - 1) as usize;
-            let length_us = random.choose(&[10_000, 2_000_000, 8_000_000]);
-            let deaf_for = random.micros(0..=length_us);
-            plan.faults.push((at, Fault::Wire(StreamFault::Deafen(client, deaf_for))));
-        }
-    });
+    iser("iser_slow_readers", 300, 228, slow_readers);
 }
 
 /// What goes wrong, by adapters of any kind.
@@ -320,6 +322,12 @@ fn iser_by_adapters_partition() {
             plan.faults.push((at, Fault::Wire(StreamFault::Stall(random.micros(0..=length_us)))));
         }
     });
+}
+
+/// Clients that do not ask their adapters for anything for a while, and send on.
+#[test]
+fn iser_by_adapters_slow_readers() {
+    by_adapters("iser_by_adapters_slow_readers", 300, 239, slow_readers);
 }
 
 #[test]

@@ -182,7 +182,9 @@ impl Carrier {
                 Event::Message(message) => self.take_message(message),
                 Event::ReadDone { id, frame } => {
                     self.last_read = id;
-                    self.arrivals.push_back(Arrival::Read(id, frame));
+                    if !self.is_over() {
+                        self.arrivals.push_back(Arrival::Read(id, frame));
+                    }
                 }
                 Event::Sent(id) => {
                     self.orders.note_sent(id);
@@ -226,7 +228,8 @@ impl Carrier {
 
     fn take_message(&mut self, message: Message) {
         self.message_bytes += message.buffer.len() as u64;
-        if !self.is_leaving {
+        // An adapter tells of what had come before its connection was given up.
+        if !self.is_leaving && !self.is_over() {
             self.messages += 1;
             self.arrivals.push_back(Arrival::Message(message));
         }

@@ -18,7 +18,7 @@ impl World {
         let (ours, theirs, cable) = connect(plans, Pace::ByTurns, self.random.u64());
         let portal = Portal { carrier: PortalCarrier::Adapter, ..portal() };
         let login = ServerLogin::over(target_by(Box::new(theirs)), portal, SERVER, seed, self.now);
-        let line = Line { cable, turns_at: self.now, is_closing: false, is_parting: false };
+        let line = Line { cable, turns_at: self.now, unread_until: None, is_closing: false, is_parting: false };
         let login = ServerEnd::Login(Box::new(login));
         self.wire.next_connection += 1;
         let id = ConnectionId(self.wire.next_connection);
@@ -34,13 +34,14 @@ impl World {
         let (client, number, is_clients) = (wire.client, wire.number, wire.is_clients);
         let Some(line) = &mut wire.line else { return Ok(()) };
         line.turns_at = now + self.random.micros(delay_us.0.min(100)..=delay_us.1.min(500));
+        line.unread_until = None;
         let cable = line.cable.clone();
         cable.turn();
         self.note(cable.steps());
         if cable.is_ready(1) {
             self.serve_line(id)?;
         }
-        if cable.is_ready(0) && is_clients {
+        if cable.is_ready(0) && is_clients && !self.is_unread(id) {
             let machine = &mut self.workers[client].client;
             machine.filled(number, 0, now);
             if machine.poll_transmit(number).is_some() {
@@ -49,6 +50,15 @@ impl World {
             self.drain_machine(client)?;
         }
         self.part_line(id)
+    }
+
+    /// Whether the client asks its adapter for nothing at present, which is noted.
+    fn is_unread(&mut self, id: ConnectionId) -> bool {
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return false };
+        let deaf = self.wire.deaf.get(&wire.client).copied().filter(|until| *until > self.now);
+        let until = deaf.filter(|_| matches!(wire.server, ServerEnd::Admitted));
+        wire.line.iter_mut().for_each(|line| line.unread_until = until);
+        until.is_some()
     }
 
     fn serve_line(&mut self, id: ConnectionId) -> Outcome<()> {

@@ -37,7 +37,7 @@ pub enum StreamFault {
     CutUnnoticedByClient,
     /// Nothing passes on any connection of a client for so long; then everything comes.
     Stall(Duration),
-    /// This client goes on sending for so long and reads nothing: what the server has for it waits there.
+    /// This client goes on sending for so long and reads nothing: what the server has for it waits there, or in its adapter.
     Deafen(usize, Duration),
 }
 

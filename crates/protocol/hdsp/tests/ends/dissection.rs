@@ -9,6 +9,7 @@ use sanwire_hdsp::wire::connection::Step;
 use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::pdu::Fields;
 use sanwire_hdsp::wire::{Class, DiskType, Header, PacketType, Pdu};
+use sanwire_testing::{skip, this_test};
 
 use crate::world::{Habits, World, read, write};
 
@@ -118,8 +119,7 @@ fn wireshark_reads_what_was_sent() {
         world.ends(write(disk_type, 5, &[7; 5 * 512]));
         world.ends(read(disk_type, 5, 5));
         let Some(lines) = dissected(&world.sent, &format!("{disk_type:?}")) else {
-            println!("skipped: tshark is not installed");
-            return;
+            return skip(&this_test(), "the program tshark is not installed");
         };
         assert_eq!(lines.len(), world.sent.len());
         for (line, packet) in lines.iter().zip(&world.sent) {

@@ -14,6 +14,7 @@ use common::Sent;
 use expected::{BODY_FIELDS, Expected};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{ETHERTYPE, UDP_PORT};
+use sanwire_testing::{skip, this_test};
 use talk::{Wire, talk};
 
 const ETHERNET_MIN_BYTES: usize = 60;
@@ -70,7 +71,7 @@ fn tshark(file: &FilePath, script: Option<&FilePath>, fields: &[&str]) -> Option
     let output = match command.output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: tshark is not installed");
+            skip(&this_test(), "the program tshark is not installed");
             return None;
         }
         Err(error) => panic!("tshark: {error}"),

@@ -8,6 +8,7 @@ use std::process::Command;
 use sanwire_iscsi::wire::{LoginRequest, ScsiResponse};
 use sanwire_iser::wire::{HeaderForm, IserHeader};
 use sanwire_iwarp::{Config, Connection, Order, SendKind, Stag};
+use sanwire_testing::{skip, this_test};
 
 use super::raw::{NORMAL, message_as, of_blocks, opened, window};
 use super::world::{BLOCK_BYTES, World, config, name};
@@ -79,8 +80,7 @@ fn wireshark_reads_what_was_sent() {
     let fields =
         ["iwarp_mpa.req", "iwarp_mpa.rep", "iwarp_rdma.opcode", "sanwire_iser.kind", "iscsi.opcode", "_ws.malformed"];
     let Some(lines) = dissected(&world.sent, "session", &fields) else {
-        println!("skipped: tshark is not installed");
-        return;
+        return skip(&this_test(), "the program tshark is not installed");
     };
     let found = |column: usize| {
         let mut counts: BTreeMap<u8, usize> = BTreeMap::new();
@@ -137,8 +137,7 @@ fn wireshark_reads_the_headers_of_rfc_5046_too() {
     pass(&mut server, &mut client, false, &mut sent);
     let fields = ["sanwire_iser.kind", "sanwire_iser.write_stag", "iscsi.opcode", "_ws.malformed"];
     let Some(lines) = dissected(&sent, "older", &fields) else {
-        println!("skipped: tshark is not installed");
-        return;
+        return skip(&this_test(), "the program tshark is not installed");
     };
     assert!(lines.iter().all(|line| line[3].is_empty()), "malformed: {lines:?}");
     let column = |at: usize| -> Vec<&str> {

@@ -243,6 +243,16 @@ fn messages_that_say_nothing_end_the_connection() {
     }
 }
 
+/// An adapter has received more by then.
+#[test]
+fn nothing_comes_after_what_has_ended_a_connection() {
+    let mut bare = Bare::of_target(AdapterPlan::plain());
+    bare.say(vec![0; 76], None);
+    bare.post(ping(), None).expect("room");
+    assert!(matches!(bare.ours.poll(), Step::Torn));
+    assert!(bare.is_torn());
+}
+
 /// A connection that dies while its adapter reads into a frame: that could still be written to.
 #[test]
 fn a_frame_into_which_an_adapter_reads_is_not_given_again_before_its_end_is_gone() {

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use sanwire_iwarp::wire::{Opcode, ReadRequest, Segment, Target, Terminate};
 use sanwire_iwarp::{Config, Registration, Rtr, SendKind, Stag};
+use sanwire_testing::{skip, this_test};
 
 use crate::world::{World, bytes, frame};
 
@@ -178,8 +179,7 @@ fn wireshark_reads_what_was_sent() {
         let mut arguments = vec!["-T", "fields", "-E", "occurrence=f"];
         FIELDS.iter().for_each(|field| arguments.extend(["-e", field]));
         let Some(lines) = dissected(&sent, name, &arguments) else {
-            println!("skipped: tshark is not installed");
-            return;
+            return skip(&this_test(), "the program tshark is not installed");
         };
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines.len(), sent.len() + 2);

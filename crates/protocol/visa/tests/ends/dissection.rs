@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use sanwire_core::Protection;
+use sanwire_testing::{skip, this_test};
 use sanwire_visa::PORT;
 use sanwire_visa::wire::header::RawPacket;
 use sanwire_visa::wire::message::Prologue;
@@ -134,8 +135,7 @@ fn wireshark_reads_what_was_sent() {
         world.drain();
         let name = format!("{protection:?}-{is_stream}");
         let Some(lines) = dissected(&world.sent, is_stream, &name) else {
-            println!("skipped: tshark is not installed");
-            return;
+            return skip(&this_test(), "the program tshark is not installed");
         };
         assert_eq!(lines.len(), world.sent.len());
         for (line, (_, packet)) in lines.iter().zip(&world.sent) {

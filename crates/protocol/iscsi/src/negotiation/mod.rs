@@ -61,6 +61,10 @@ impl Carriage {
     fn is_iser(self) -> bool {
         self != Carriage::Plain
     }
+
+    fn is_target_of_iser(self) -> bool {
+        matches!(self, Carriage::Iser { is_target: true, .. })
+    }
 }
 
 /// Why a negotiation fails.
@@ -224,7 +228,7 @@ impl Negotiation {
             return Err(NegotiationError::NoRdma);
         }
         let mut connection = self.connection;
-        if let Carriage::Iser { is_target: true, .. } = self.position.carriage {
+        if self.position.carriage.is_target_of_iser() {
             let most =
                 if self.position.is_discovery { LINUX_RECEIVES_IN_DISCOVERY_BYTES } else { LINUX_RECEIVES_BYTES };
             connection.send_data_max_bytes = connection.send_data_max_bytes.min(most);

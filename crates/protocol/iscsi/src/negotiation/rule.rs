@@ -30,6 +30,8 @@ pub(super) enum Rule {
     TaskReporting,
     /// Yes if both say yes, and the session is carried by RDMA (RFC 7145 6.3).
     Rdma,
+    /// The same at a target: it answers Hello, and no initiator of ours sends it.
+    Hello,
     /// Declared, and nothing follows from it.
     Ignored,
 }
@@ -114,7 +116,7 @@ pub(super) const KEYS: [Key; 28] = [
     rdma("InitiatorRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::InitiatorReceive),
     rdma("TargetRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::TargetReceive),
     // An initiator that wants it begins with it, and is answered.
-    Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Rdma, Field::None) },
+    Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Hello, Field::None) },
     // Nobody sends more than is taken here, and TCP holds back who sends faster than it is taken.
     plain("MaxOutstandingUnexpectedPDUs", Rule::Ignored),
     plain("MaxAHSLength", Rule::Ignored),
@@ -145,6 +147,7 @@ impl Key {
             Rule::Or => yes_no(is_yes(value)? | (self.own(position) == 1)).to_owned(),
             Rule::And => yes_no(is_yes(value)? & (self.own(position) == 1)).to_owned(),
             Rule::Rdma => yes_no(is_yes(value)? & position.carriage.is_iser()).to_owned(),
+            Rule::Hello => yes_no(is_yes(value)? & position.carriage.is_target_of_iser()).to_owned(),
             Rule::No => yes_no(is_yes(value)? & false).to_owned(),
             Rule::TaskReporting => value.split(',').find(|way| *way == "RFC3720")?.to_owned(),
             Rule::Ignored => value.to_owned(),
@@ -184,7 +187,7 @@ impl Key {
             _ => {}
         }
         let Negotiation { session, connection, position, .. } = to;
-        let is_target = matches!(position.carriage, Carriage::Iser { is_target: true, .. });
+        let is_target = position.carriage.is_target_of_iser();
         match self.field {
             Field::None => {}
             Field::MaxConnections => session.max_connections = small,

@@ -9,6 +9,13 @@ use crate::parameters::ConnectionParameters;
 use crate::receiver::{Destination, Step};
 use crate::wire::Header;
 
+/// PDUs that one with RDMA takes at a time on a connection beyond those that the window of commands counts, and their answers: what
+/// MaxOutstandingUnexpectedPDUs says (RFC 7145 6.7). It has receives for them.
+pub const UNEXPECTED_MAX: u32 = 48;
+
+/// Answers to PDUs of this end of that kind that it has receives for; so no more of them are under way.
+pub const UNEXPECTED_ANSWERS_MAX: usize = 16;
+
 /// Makes the datamover of a connection that opens. What must not be guessed there comes from the seed: another one each time.
 pub type MakeDatamover = fn(seed: [u8; 32]) -> Box<dyn Datamover>;
 

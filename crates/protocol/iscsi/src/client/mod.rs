@@ -131,6 +131,8 @@ pub struct Client {
     holds_after_restart: bool,
     /// All targets are to be asked for, as soon as there is a session.
     wants_targets: bool,
+    /// Commands are late whose connections have no room for their aborts.
+    has_late: bool,
     events: VecDeque<ClientEvent>,
     actions: VecDeque<ClientAction>,
 }
@@ -163,6 +165,7 @@ impl Client {
             wants_targets: false,
             events: VecDeque::new(),
             actions: VecDeque::new(),
+            has_late: false,
             config,
         };
         client.seek_on(now);

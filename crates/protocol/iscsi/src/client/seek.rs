@@ -7,7 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use sanwire_core::Instant;
 
 use super::backoff::Backoff;
-use super::link::Link;
+use super::link::{Link, requests_max};
 use super::session::{Beginning, FIRST_CONNECTION, LostStage, Session};
 use super::{Client, ClientAction, ClientEvent, Connection, Failure, Stage, State};
 use crate::ConnectionId;
@@ -232,7 +232,13 @@ impl Client {
     pub(super) fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
         let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
-        let link = Link::new(mover, brought.connection, self.config.commands_max, expected_status, now);
+        let unexpected_max = match &self.state {
+            State::Live(session) | State::Seeking(Some(session)) => session.unexpected_max,
+            _ => brought.unexpected_max,
+        };
+        let requests_max = requests_max(&*mover, unexpected_max);
+        let commands_max = self.config.commands_max;
+        let link = Link::new(mover, brought.connection, commands_max, requests_max, expected_status, now);
         known.stage = Stage::Full(Box::new(link));
         let (id, portal) = (known.id, known.portal);
         self.connections.push(known);
@@ -261,6 +267,7 @@ impl Client {
             connection: brought.connection,
             alias: brought.alias,
             portal,
+            unexpected_max: brought.unexpected_max,
             expected_command: Serial(brought.expected_command_number),
             max_command: Serial(brought.max_command_number),
         };

@@ -11,6 +11,7 @@ mod hostile_by_adapter;
 mod hostile_initiator;
 mod hostile_target;
 mod nudge;
+mod keys;
 mod odd;
 mod older;
 mod pair;

@@ -36,6 +36,12 @@ fn each_key_of_rdma_is_answered_by_what_carries_the_session() {
         ("iSERHelloRequired", "Yes", [NO, YES, YES]),
         ("iSERHelloRequired", "No", [NO; 3]),
         ("iSERHelloRequired", "1", [REJECT; 3]),
+        // Declared, and declared in turn where it holds.
+        ("MaxOutstandingUnexpectedPDUs", "8", [None, None, Some("48")]),
+        ("MaxOutstandingUnexpectedPDUs", "0", [None, None, Some("48")]),
+        ("MaxOutstandingUnexpectedPDUs", "4294967295", [None, None, Some("48")]),
+        ("MaxOutstandingUnexpectedPDUs", "1", [REJECT; 3]),
+        ("MaxOutstandingUnexpectedPDUs", "4294967296", [REJECT; 3]),
         // Declared, of no interest, and so without an answer.
         ("MaxAHSLength", "0", [None; 3]),
         ("MaxAHSLength", "1020", [None; 3]),
@@ -95,6 +101,7 @@ fn an_initiator_offers_the_keys_of_what_carries_the_session() {
         "InitiatorRecvDataSegmentLength",
         "TargetRecvDataSegmentLength",
         "iSERHelloRequired",
+        "MaxOutstandingUnexpectedPDUs",
         "MaxAHSLength",
         "TaggedBufferForSolicitedDataOnly",
     ];
@@ -108,7 +115,8 @@ fn an_initiator_offers_the_keys_of_what_carries_the_session() {
     let plain = ["HeaderDigest=None,CRC32C", "DataDigest=None,CRC32C", "MaxRecvDataSegmentLength=262144"];
     assert_eq!(offered(position()), plain);
     assert_eq!(offered(Position { is_discovery: true, ..carried }), ["MaxRecvDataSegmentLength=262144"]);
-    assert_eq!(offered(carried), [&["RDMAExtensions=Yes"][..], &lengths[..]].concat());
+    let unexpected = ["MaxOutstandingUnexpectedPDUs=48"];
+    assert_eq!(offered(carried), [&["RDMAExtensions=Yes"][..], &lengths[..], &unexpected[..]].concat());
     assert_eq!(offered(Position { is_leading: false, ..carried }), lengths);
 }
 
@@ -120,6 +128,7 @@ fn an_initiator_says_what_it_has_when_a_target_asks() {
         ("iSERHelloRequired", "No", Some("No")),
         ("HeaderDigest", "CRC32C", Some("Reject")),
         ("DataDigest", "CRC32C,None", Some("None")),
+        ("MaxOutstandingUnexpectedPDUs", "8", None),
         ("MaxAHSLength", "256", None),
         ("TaggedBufferForSolicitedDataOnly", "No", None),
     ] {
@@ -136,4 +145,14 @@ fn an_initiator_takes_no_digest_that_it_has_not_offered() {
         assert_eq!(initiator.receive(key, "CRC32C"), Ok(Some("Reject".into())));
     }
     assert!(!initiator.connection.digests.header && !initiator.connection.digests.data);
+}
+
+#[test]
+fn who_has_said_how_many_unexpected_pdus_it_takes_is_heard_and_who_does_not_know_the_key_is_too() {
+    for (value, expected) in [("8", 8), ("0x10", 16), ("0", 0), ("NotUnderstood", 0), ("Irrelevant", 0)] {
+        let mut initiator = Negotiation::new(Position { carriage: INITIATOR, ..position() });
+        initiator.offers();
+        assert_eq!(initiator.receive("MaxOutstandingUnexpectedPDUs", value), Ok(None), "{value}");
+        assert_eq!(initiator.unexpected_max, expected, "{value}");
+    }
 }

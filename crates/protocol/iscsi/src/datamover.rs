@@ -108,6 +108,12 @@ pub trait Datamover: Send + Sync {
         None
     }
 
+    /// An initiator's, whose other end has answered that it speaks only an older revision of what carries the connection: makes the
+    /// datamover of another connection, which asks for that.
+    fn fallback(&self) -> Option<MakeDatamover> {
+        None
+    }
+
     /// An initiator's: what was sent last has not been answered for a while. One that can say something without any meaning says it: who
     /// has slept through what came before may wake up of it. Nothing, as long as something waits to be sent.
     fn nudge(&mut self) {}

@@ -28,6 +28,8 @@ pub(super) enum Attempt {
     Ended(Failure),
     /// The target said why.
     Refused(ClientRefusal),
+    /// The target speaks only an older revision of what carries connections: the next one asks for that.
+    Older,
 }
 
 /// How the search for a session goes.
@@ -265,9 +267,9 @@ impl Client {
             tsih: brought.tsih,
             parameters: brought.session,
             connection: brought.connection,
+            unexpected_max: brought.unexpected_max,
             alias: brought.alias,
             portal,
-            unexpected_max: brought.unexpected_max,
             expected_command: Serial(brought.expected_command_number),
             max_command: Serial(brought.max_command_number),
         };
@@ -303,6 +305,10 @@ impl Client {
     pub(super) fn attempt_failed(&mut self, attempt: Attempt, now: Instant) {
         let is_refused = matches!(attempt, Attempt::Refused(_));
         match &mut self.state {
+            State::Live(session) if matches!(attempt, Attempt::Older) => {
+                session.grow = session.grow.take().map(|(_, backoff)| (now, backoff));
+                self.seek_on(now);
+            }
             State::Live(session) => {
                 // The session does well without it. What the target refuses once it refuses again.
                 let random = &mut self.random;
@@ -333,6 +339,10 @@ impl Client {
                 None
             }
             Attempt::Unanswered => None,
+            Attempt::Older => {
+                seek.at = now;
+                return;
+            }
         };
         let failure = match refusal {
             None => None,

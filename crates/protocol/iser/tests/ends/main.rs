@@ -18,5 +18,6 @@ mod pair;
 mod raw;
 mod resets;
 mod rounds;
+mod revisions;
 mod segments;
 mod world;

@@ -9,6 +9,13 @@ use crate::parameters::ConnectionParameters;
 use crate::receiver::{Destination, Step};
 use crate::wire::Header;
 
+/// PDUs that one with RDMA takes at a time on a connection beyond those that the window of commands counts, and their answers: what
+/// MaxOutstandingUnexpectedPDUs says (RFC 7145 6.7). It has receives for them.
+pub const UNEXPECTED_MAX: u32 = 48;
+
+/// Answers to PDUs of this end of that kind that it has receives for; so no more of them are under way.
+pub const UNEXPECTED_ANSWERS_MAX: usize = 16;
+
 /// Makes the datamover of a connection that opens. What must not be guessed there comes from the seed: another one each time.
 pub type MakeDatamover = fn(seed: [u8; 32]) -> Box<dyn Datamover>;
 
@@ -98,6 +105,12 @@ pub trait Datamover: Send + Sync {
     /// Why nothing can come by it, in words that go on from "the target took the connection, but ..."; `None` while something can, and
     /// where its stream says no more than that it has ended. Of a target's after its login it is told in its log.
     fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// An initiator's, whose other end has answered that it speaks only an older revision of what carries the connection: makes the
+    /// datamover of another connection, which asks for that.
+    fn fallback(&self) -> Option<MakeDatamover> {
         None
     }
 

@@ -35,7 +35,7 @@ pub use client::{
     Client, ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order,
     ServerInfo,
 };
-pub use datamover::{Carried, Datamover, Lent, MakeDatamover};
+pub use datamover::{Carried, Datamover, Lent, MakeDatamover, UNEXPECTED_ANSWERS_MAX, UNEXPECTED_MAX};
 pub use digest::Digests;
 pub use login::{
     Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, PortalCarrier, ServerLogin, SessionKind,

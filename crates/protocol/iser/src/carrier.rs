@@ -77,9 +77,9 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// The end that has connected, over a stream.
-    pub(crate) fn initiator(seed: [u8; 32]) -> Self {
-        Carrier::new(Below::Stream(Box::new(Stream::initiator(seed))))
+    /// The end that has connected, over a stream, and asks for this revision of MPA.
+    pub(crate) fn initiator(seed: [u8; 32], revision: u8) -> Self {
+        Carrier::new(Below::Stream(Box::new(Stream::initiator(seed, revision))))
     }
 
     /// The end that was connected to, over a stream.
@@ -300,6 +300,14 @@ impl Carrier {
     /// Whether the other end speaks RDMA.
     pub(crate) fn speaks_rdma(&self) -> bool {
         self.speaks_rdma
+    }
+
+    /// Whether the other end has answered that it speaks only an older revision of MPA.
+    pub(crate) fn is_answered_older(&self) -> bool {
+        match &self.below {
+            Below::Stream(stream) => stream.rdma.is_peer_older(),
+            Below::Adapter(_) => false,
+        }
     }
 
     /// Whether a read is done.

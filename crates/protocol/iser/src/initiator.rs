@@ -5,7 +5,7 @@ mod lending;
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{Carried, ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
+use sanwire_iscsi::{Carried, ConnectionParameters, Datamover, Destination, Lent, MakeDatamover, Movement, Step};
 
 use self::lending::{Lending, Request, Waiting, Wish};
 use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
@@ -14,13 +14,21 @@ use crate::message::{Arrived, Pdu};
 use crate::queue_pair::QueuePair;
 use crate::wire::HeaderForm;
 
+/// The revision of MPA that is asked for.
+const REVISION: u8 = 2;
+
 /// Data that one Data-In can tell of.
 const PART_MAX_BYTES: usize = 0xff_f000;
 
 /// The datamover of an initiator, for a connection that has opened. What must not be guessed comes from the seed: another one each time.
 #[must_use]
 pub fn initiator(seed: [u8; 32]) -> Box<dyn Datamover> {
-    Initiator::over(Carrier::initiator(seed))
+    Initiator::over(Carrier::initiator(seed, REVISION))
+}
+
+/// The same for a target that speaks no more than revision 1 of MPA.
+fn initiator_of_revision_1(seed: [u8; 32]) -> Box<dyn Datamover> {
+    Initiator::over(Carrier::initiator(seed, 1))
 }
 
 /// The same by an RDMA adapter, whose end of a connection this is. It need not be there yet.
@@ -236,6 +244,10 @@ impl Datamover for Initiator {
             "does not answer as one of iSER over iWARP does{fault}: perhaps it serves plain iSCSI there, so try iscsi:// instead of \
              iser://, or the port of its iSER"
         ))
+    }
+
+    fn fallback(&self) -> Option<MakeDatamover> {
+        self.carrier.is_answered_older().then_some(initiator_of_revision_1)
     }
 
     fn nudge(&mut self) {

@@ -20,6 +20,8 @@ pub struct Connection {
     phase: Phase,
     framer: Framer,
     inbound: Inbound,
+    /// A responder has answered with revision 1 of MPA, and was asked for a later one.
+    is_peer_older: bool,
 }
 
 enum Phase {
@@ -71,7 +73,8 @@ impl Connection {
         config.check()?;
         let registrations = Registrations::new(config.seed, config.registrations_max);
         let inbound = Inbound::new(registrations, Outbound::new(config.mulpdu_bytes()));
-        Ok(Connection { framer: Framer::new(config.staging_bytes), config, phase, inbound })
+        let framer = Framer::new(config.staging_bytes);
+        Ok(Connection { config, phase, framer, inbound, is_peer_older: false })
     }
 
     /// Where the next bytes of the stream belong: first all of the first space, then the second. Either may be empty, not both.

@@ -27,6 +27,7 @@ impl Client {
     /// Sends what waits, as far as the target takes it.
     pub(super) fn send_waiting(&mut self) {
         self.send_text();
+        self.abort_waiting();
         let State::Live(session) = &mut self.state else { return };
         while session.leave_at.is_none() && session.has_room() && self.tasks.is_any_waiting() {
             let links = self.connections.iter_mut().filter_map(|known| match &mut known.stage {

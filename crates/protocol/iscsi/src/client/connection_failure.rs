@@ -112,6 +112,8 @@ impl Client {
     pub(super) fn lose_session(&mut self, announced: bool, at: Instant, now: Instant) {
         let State::Live(session) = std::mem::replace(&mut self.state, State::Seeking(None)) else { return };
         self.withdraw_frames();
+        // Another target may answer there next time.
+        self.fallbacks.clear();
         self.close_where(|_| true);
         self.wants_targets |= session.text.as_ref().is_some_and(|exchange| exchange.is_discovery());
         self.events.push_back(ClientEvent::Lost { announced });

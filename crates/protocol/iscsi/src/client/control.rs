@@ -148,11 +148,11 @@ impl Client {
         matches!(self.state, State::Leaving(_))
     }
 
-    /// Sends the logout of the session, on any connection.
+    /// Sends the logout of the session, on any connection that has room for it.
     pub(super) fn log_out_session(&mut self) -> bool {
         let State::Live(session) = &mut self.state else { return false };
         let link = self.connections.iter_mut().find_map(|known| match &mut known.stage {
-            Stage::Full(link) => Some((known.number, link)),
+            Stage::Full(link) if link.may_leave() => Some((known.number, link)),
             _ => None,
         });
         let Some((connection, link)) = link else { return false };
@@ -225,9 +225,10 @@ impl Client {
 
     /// Logs out because the target wants it, to come back at once.
     fn leave(&mut self, now: Instant) {
-        if self.log_out_session()
-            && let State::Live(session) = &mut self.state
-        {
+        if !self.log_out_session() {
+            return self.lose_session(true, now, now);
+        }
+        if let State::Live(session) = &mut self.state {
             session.leave_at = Some(now + LOGOUT_MAX);
         }
     }

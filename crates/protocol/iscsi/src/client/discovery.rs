@@ -38,7 +38,7 @@ impl Client {
             return;
         }
         let Some(link) = self.connections.iter_mut().find_map(|known| match &mut known.stage {
-            Stage::Full(link) => Some(link),
+            Stage::Full(link) if link.may_ask() => Some(link),
             _ => None,
         }) else {
             return;
@@ -61,7 +61,7 @@ impl Client {
     /// The target wants to negotiate: it may speak after our empty request (RFC 7143 11.9.1).
     pub(super) fn negotiate(&mut self, link: &mut Link) {
         let State::Live(session) = &mut self.state else { return };
-        if session.text.is_some() {
+        if session.text.is_some() || !link.may_ask() {
             return;
         }
         session.text = Some(Exchange::default());

@@ -8,7 +8,7 @@ use sanwire_buffer::{Frame, Packet, Slice, Slices};
 use sanwire_core::Instant;
 
 use super::Trouble;
-use crate::datamover::Datamover;
+use crate::datamover::{Datamover, UNEXPECTED_ANSWERS_MAX};
 use crate::parameters::ConnectionParameters;
 use crate::serial::Serial;
 use crate::wire::{DataOut, Header, NopOut, TAG_NONE};
@@ -25,6 +25,25 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Statuses that may be missing, or have arrived before one that is missing.
 const STATUSES_MAX: u32 = 4096;
+
+/// Requests of our own that may be under way over RDMA where the target does not say how many it takes: as many receives as Linux' has for
+/// them besides those for commands.
+const REQUESTS_OF_UNKNOWN: usize = 6;
+
+/// Of those that may be, so many are left for a sign of life and the logout.
+const REQUESTS_LEFT: usize = 2;
+
+/// Requests of our own that may be under way on a connection, where the target says that it takes so many that have no number (RFC 7145
+/// 8.1; 0: it does not say). Over plain TCP, where it is the stream that waits, as many as there are.
+pub(super) fn requests_max(mover: &dyn Datamover, unexpected_max: u32) -> usize {
+    if !mover.reaches_memory() {
+        return usize::MAX;
+    }
+    match usize::try_from(unexpected_max).unwrap_or(usize::MAX) {
+        0 => REQUESTS_OF_UNKNOWN,
+        taken => taken.min(UNEXPECTED_ANSWERS_MAX),
+    }
+}
 
 /// What a request of our own is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +92,7 @@ pub(super) struct Link {
     pub(super) pinged_behind: Serial,
     /// Requests without an answer, by their tags.
     pub(super) requests: Vec<(u32, Request)>,
+    requests_max: usize,
     /// Commands in transit here.
     pub(super) load: usize,
     /// Tasks of which PDUs were asked for once more; [`TAG_NONE`] for statuses.
@@ -88,11 +108,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A connection whose login is over; `expected_status` is the number that follows that of its last answer.
+    /// A connection whose login is over now; `expected_status` is the number that follows that of its last answer.
     pub(super) fn new(
         mut mover: Box<dyn Datamover>,
         parameters: ConnectionParameters,
         commands_max: u16,
+        requests_max: usize,
         expected_status: Serial,
         now: Instant,
     ) -> Self {
@@ -107,6 +128,7 @@ impl Link {
             has_moved: false,
             owed_since: now,
             requests: Vec::new(),
+            requests_max,
             load: 0,
             answers: VecDeque::new(),
             bursts: VecDeque::new(),
@@ -253,6 +275,21 @@ impl Link {
     /// Whether statuses were asked for once more.
     pub(super) fn owes_statuses(&self) -> bool {
         self.owed.contains(&TAG_NONE)
+    }
+
+    /// Whether another request may go out, of those that can wait.
+    pub(super) fn may_ask(&self) -> bool {
+        self.asked() < self.requests_max.saturating_sub(REQUESTS_LEFT).max(1)
+    }
+
+    /// Whether a logout may go out.
+    pub(super) fn may_leave(&self) -> bool {
+        self.asked() + 1 < self.requests_max
+    }
+
+    /// Requests without an answer; signs of life, of which there is one at the most, have their own room.
+    fn asked(&self) -> usize {
+        self.requests.iter().filter(|(_, request)| *request != Request::Ping).count()
     }
 
     /// Takes the request of this tag out.

@@ -8,7 +8,7 @@ use sanwire_core::Instant;
 
 use super::seek::Attempt;
 use super::session::FIRST_COMMAND;
-use super::{Client, ClientAction, Failure, Stage, State};
+use super::{Client, ClientAction, Connection, Failure, Stage, State};
 use crate::ConnectionId;
 use crate::datamover::Datamover;
 use crate::login::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
@@ -153,7 +153,8 @@ impl Client {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
         let (number, md5_only) = (known.number, self.seek.md5_only);
-        let mover = own.unwrap_or_else(|| (self.make_datamover)(seed));
+        let make = self.fallbacks.get(&known.portal).copied().unwrap_or(self.make_datamover);
+        let mover = own.unwrap_or_else(|| make(seed));
         let is_iser = mover.reaches_memory();
         let plan =
             LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
@@ -170,11 +171,22 @@ impl Client {
             Ok(brought) => self.admit(known, brought, now),
             Err(attempt) => {
                 self.actions.push_back(ClientAction::Close { connection: known.id });
+                let attempt = if self.falls_back(&known) { Attempt::Older } else { attempt };
                 self.attempt_failed(attempt, now);
             }
         }
         self.follow_up(now);
         self.send_waiting();
+    }
+}
+
+impl Client {
+    /// A login has failed. Whether the target has told how another one may do better, for the first time: connections to this portal are as
+    /// it wants them from now on.
+    fn falls_back(&mut self, known: &Connection) -> bool {
+        let Stage::Login(entering) = &known.stage else { return false };
+        let make = entering.mover().fallback();
+        make.is_some_and(|make| self.fallbacks.insert(known.portal, make).is_none())
     }
 }
 

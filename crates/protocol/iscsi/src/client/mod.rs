@@ -30,7 +30,8 @@ mod timeouts;
 mod transmit;
 mod types;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
@@ -83,7 +84,7 @@ struct Connection {
     id: ConnectionId,
     /// Its number in the session.
     number: u16,
-    portal: std::net::SocketAddr,
+    portal: SocketAddr,
     /// When its stage began.
     since: Instant,
     stage: Stage,
@@ -111,6 +112,8 @@ pub struct Client {
     config: ClientConfig,
     /// What carries its connections.
     make_datamover: MakeDatamover,
+    /// The same for portals whose targets have said that they speak only an older revision of it: as long as the session lives.
+    fallbacks: BTreeMap<SocketAddr, MakeDatamover>,
     random: ChaCha20Rng,
     state: State,
     seek: Seek,
@@ -128,6 +131,8 @@ pub struct Client {
     is_narrowed: bool,
     /// When the commands under way are looked at.
     look_at: Option<Instant>,
+    /// Commands are late whose connections have no room for their aborts.
+    has_late: bool,
     holds_after_restart: bool,
     /// All targets are to be asked for, as soon as there is a session.
     wants_targets: bool,
@@ -147,6 +152,7 @@ impl Client {
     pub fn over(make_datamover: MakeDatamover, config: ClientConfig, now: Instant) -> Self {
         let mut client = Client {
             make_datamover,
+            fallbacks: BTreeMap::new(),
             random: ChaCha20Rng::from_seed(config.seed),
             state: State::Seeking(None),
             seek: Seek::new(config.portals.clone(), now),
@@ -159,6 +165,7 @@ impl Client {
             short_sessions: 0,
             is_narrowed: false,
             look_at: None,
+            has_late: false,
             holds_after_restart: false,
             wants_targets: false,
             events: VecDeque::new(),

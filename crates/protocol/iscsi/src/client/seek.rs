@@ -7,7 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use sanwire_core::Instant;
 
 use super::backoff::Backoff;
-use super::link::Link;
+use super::link::{Link, requests_max};
 use super::session::{Beginning, FIRST_CONNECTION, LostStage, Session};
 use super::{Client, ClientAction, ClientEvent, Connection, Failure, Stage, State};
 use crate::ConnectionId;
@@ -28,6 +28,8 @@ pub(super) enum Attempt {
     Ended(Failure),
     /// The target said why.
     Refused(ClientRefusal),
+    /// The target speaks only an older revision of what carries connections: the next one asks for that.
+    Older,
 }
 
 /// How the search for a session goes.
@@ -232,7 +234,13 @@ impl Client {
     pub(super) fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
         let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
-        let link = Link::new(mover, brought.connection, self.config.commands_max, expected_status, now);
+        let unexpected_max = match &self.state {
+            State::Live(session) | State::Seeking(Some(session)) => session.unexpected_max,
+            _ => brought.unexpected_max,
+        };
+        let requests_max = requests_max(&*mover, unexpected_max);
+        let commands_max = self.config.commands_max;
+        let link = Link::new(mover, brought.connection, commands_max, requests_max, expected_status, now);
         known.stage = Stage::Full(Box::new(link));
         let (id, portal) = (known.id, known.portal);
         self.connections.push(known);
@@ -259,6 +267,7 @@ impl Client {
             tsih: brought.tsih,
             parameters: brought.session,
             connection: brought.connection,
+            unexpected_max: brought.unexpected_max,
             alias: brought.alias,
             portal,
             expected_command: Serial(brought.expected_command_number),
@@ -296,6 +305,10 @@ impl Client {
     pub(super) fn attempt_failed(&mut self, attempt: Attempt, now: Instant) {
         let is_refused = matches!(attempt, Attempt::Refused(_));
         match &mut self.state {
+            State::Live(session) if matches!(attempt, Attempt::Older) => {
+                session.grow = session.grow.take().map(|(_, backoff)| (now, backoff));
+                self.seek_on(now);
+            }
             State::Live(session) => {
                 // The session does well without it. What the target refuses once it refuses again.
                 let random = &mut self.random;
@@ -326,6 +339,10 @@ impl Client {
                 None
             }
             Attempt::Unanswered => None,
+            Attempt::Older => {
+                seek.at = now;
+                return;
+            }
         };
         let failure = match refusal {
             None => None,

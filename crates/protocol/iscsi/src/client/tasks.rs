@@ -37,7 +37,7 @@ pub(super) struct Sent {
     pub(super) ready_count: u32,
     /// Its answer, while data is still missing (error recovery level 1).
     pub(super) answer: Option<Answer>,
-    /// How often it was looked at since something came for it.
+    /// How often it was looked at since something came for it; of one that is late, how far its abort is.
     pub(super) looks: u8,
     /// It was the oldest on its connection when that was looked at.
     pub(super) is_oldest: bool,

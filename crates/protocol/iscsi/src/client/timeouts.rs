@@ -6,12 +6,21 @@ use std::collections::BTreeMap;
 use sanwire_core::Instant;
 
 use super::link::{Link, Request};
+use super::session::Session;
 use super::tasks::Progress;
 use super::{Client, Failure, Stage, State, Trouble};
+use crate::serial::Serial;
 use crate::wire::{TaskRequest, TaskResponse};
 
 /// Looks at the commands under way, in the time that one has.
 const LOOKS: u8 = 4;
+
+/// What follows so many looks at a command: it is late, and its abort waits for room; ...
+const LATE: u8 = LOOKS + 1;
+
+/// ... that went out between two looks, or at one. The look after that finds that the target has had its time.
+const ABORTED_BETWEEN: u8 = LATE + 1;
+const ABORTED: u8 = ABORTED_BETWEEN + 1;
 
 /// ABORT TASK, and its responses (RFC 7143 11.5.1, 11.6.1).
 const ABORT_TASK: u8 = 1;
@@ -44,18 +53,25 @@ impl Client {
             if let Some(has_older) = moving.get_mut(&sent.connection) {
                 let is_oldest = !std::mem::replace(has_older, true);
                 let was_oldest = std::mem::replace(&mut sent.is_oldest, is_oldest);
-                if !(is_oldest && was_oldest) {
+                // That others are aborted makes a late one no earlier.
+                if !(is_oldest && was_oldest || sent.looks == LATE) {
                     sent.looks = 0;
                     continue;
                 }
             }
-            sent.looks = sent.looks.saturating_add(1);
             // The first look comes at any time after the command.
-            match sent.looks - 1 {
-                0..LOOKS => {}
-                LOOKS => self.abort(tag),
-                _ => self.abandon_late(tag, now),
+            sent.looks += u8::from(sent.looks != LATE);
+            if sent.looks > ABORTED {
+                self.abandon_late(tag, now);
             }
+        }
+        self.abort_late(ABORTED);
+    }
+
+    /// Aborts the late commands for which there was no room at the last look.
+    pub(super) fn abort_waiting(&mut self) {
+        if self.has_late {
+            self.abort_late(ABORTED_BETWEEN);
         }
     }
 
@@ -68,30 +84,31 @@ impl Client {
         links.filter_map(|(number, link)| std::mem::take(&mut link.has_moved).then_some((number, false))).collect()
     }
 
-    fn abort(&mut self, tag: u32) {
-        let State::Live(session) = &mut self.state else { return };
-        let Some(task) = self.tasks.get(tag) else { return };
-        let lun = task.order.lun.to_wire();
-        let Some(sent) = task.sent() else { return };
-        let link = self.connections.iter_mut().find_map(|known| match &mut known.stage {
-            Stage::Full(link) if known.number == sent.connection => Some(link),
+    /// Aborts the late commands, as far as there is room on their connections; where there is nobody to ask, time passes as if that were
+    /// done.
+    fn abort_late(&mut self, aborted: u8) {
+        self.has_late = false;
+        let mut session = match &mut self.state {
+            State::Live(session) => Some(session),
             _ => None,
-        });
-        let Some(link) = link else { return };
-        let own_tag = session.next_tag();
-        let request = TaskRequest {
-            is_immediate: true,
-            is_final: true,
-            function: ABORT_TASK,
-            lun,
-            task_tag: own_tag,
-            referenced_task_tag: tag,
-            command_number: session.command_number().0,
-            expected_status_number: link.expected_status().0,
-            referenced_command_number: sent.command_number.0,
-            ..TaskRequest::default()
         };
-        link.request(own_tag, Request::Abort(tag), request.write(), None);
+        for tag in self.tasks.tags(|task| matches!(&task.progress, Progress::Sent(sent) if sent.looks == LATE)) {
+            let Some(task) = self.tasks.get(tag) else { continue };
+            let lun = task.order.lun.to_wire();
+            let Some(sent) = task.sent() else { continue };
+            let link = self.connections.iter_mut().find_map(|known| match &mut known.stage {
+                Stage::Full(link) if known.number == sent.connection => Some(link),
+                _ => None,
+            });
+            if let (Some(session), Some(link)) = (&mut session, link) {
+                if !link.may_ask() {
+                    self.has_late = true;
+                    continue;
+                }
+                abort(session, link, (tag, lun), sent.command_number);
+            }
+            sent.looks = aborted;
+        }
     }
 
     /// The target does not even abort it.
@@ -134,4 +151,22 @@ impl Client {
     fn timed_out(&self) -> Failure {
         Failure::TimedOut { after: self.config.command_patience.unwrap_or_default() }
     }
+}
+
+/// Has the target end a command of this tag and number.
+fn abort(session: &mut Session, link: &mut Link, (tag, lun): (u32, [u8; 8]), command_number: Serial) {
+    let own_tag = session.next_tag();
+    let request = TaskRequest {
+        is_immediate: true,
+        is_final: true,
+        function: ABORT_TASK,
+        lun,
+        task_tag: own_tag,
+        referenced_task_tag: tag,
+        command_number: session.command_number().0,
+        expected_status_number: link.expected_status().0,
+        referenced_command_number: command_number.0,
+        ..TaskRequest::default()
+    };
+    link.request(own_tag, Request::Abort(tag), request.write(), None);
 }

@@ -52,6 +52,9 @@ pub(crate) struct ClientAdmission {
     pub(crate) session: SessionParameters,
     /// The agreement on the connection.
     pub(crate) connection: ConnectionParameters,
+    /// Requests without a number that the target says it takes at a time, over RDMA; of a further connection, the session's own holds. 0:
+    /// it says nothing, or as many as one likes.
+    pub(crate) unexpected_max: u32,
     /// The status number of the last answer.
     pub(crate) status_number: u32,
     /// The next command number that the target expects.
@@ -250,6 +253,7 @@ impl ClientLogin {
             alias: std::mem::take(&mut self.alias),
             session,
             connection,
+            unexpected_max: self.negotiation.unexpected_max,
             status_number: response.status_number,
             expected_command_number: response.expected_command_number,
             max_command_number: response.max_command_number,

@@ -61,6 +61,10 @@ impl Carriage {
     fn is_iser(self) -> bool {
         self != Carriage::Plain
     }
+
+    fn is_target_of_iser(self) -> bool {
+        matches!(self, Carriage::Iser { is_target: true, .. })
+    }
 }
 
 /// Why a negotiation fails.
@@ -98,6 +102,8 @@ pub(crate) struct Negotiation {
     has_declared: bool,
     /// Both ends have said that the session is carried by RDMA.
     is_iser_agreed: bool,
+    /// PDUs that nobody counts, and that the other end takes at a time; 0 for one that has not said so.
+    pub(crate) unexpected_max: u32,
     /// Keys that we have offered and that are not answered.
     offered: BTreeSet<&'static str>,
     /// Keys that are settled.
@@ -113,6 +119,7 @@ impl Negotiation {
             // RFC 7145 6: two other keys stand for it.
             has_declared: position.is_assisted(),
             is_iser_agreed: false,
+            unexpected_max: 0,
             offered: BTreeSet::new(),
             settled: BTreeSet::new(),
         }
@@ -142,7 +149,8 @@ impl Negotiation {
         self.has_declared
     }
 
-    /// Takes a key that the other end sent, as an offer, an answer or a declaration; gives the answer to an offer.
+    /// Takes a key that the other end sent, as an offer, an answer or a declaration; gives the answer to an offer, or a declaration that is
+    /// due in turn.
     ///
     /// # Errors
     /// [`NegotiationError`]: the login fails.
@@ -172,7 +180,7 @@ impl Negotiation {
                 }
                 key.adopt(&result, self);
                 self.check_digest(key)?;
-                Ok((!key.is_declared()).then_some(result))
+                Ok(if key.is_declared() { key.statement_in_turn(&self.position) } else { Some(result) })
             }
         }
     }
@@ -224,7 +232,7 @@ impl Negotiation {
             return Err(NegotiationError::NoRdma);
         }
         let mut connection = self.connection;
-        if let Carriage::Iser { is_target: true, .. } = self.position.carriage {
+        if self.position.carriage.is_target_of_iser() {
             let most =
                 if self.position.is_discovery { LINUX_RECEIVES_IN_DISCOVERY_BYTES } else { LINUX_RECEIVES_BYTES };
             connection.send_data_max_bytes = connection.send_data_max_bytes.min(most);

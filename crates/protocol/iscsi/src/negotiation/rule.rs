@@ -1,6 +1,7 @@
 //! The keys and their rules, as a table (RFC 7143 13, RFC 7144 7).
 
 use super::{Carriage, Negotiation, Position};
+use crate::datamover::UNEXPECTED_MAX;
 use crate::parameters::SessionParameters;
 
 const RDMA_EXTENSIONS: &str = "RDMAExtensions";
@@ -30,6 +31,10 @@ pub(super) enum Rule {
     TaskReporting,
     /// Yes if both say yes, and the session is carried by RDMA (RFC 7145 6.3).
     Rdma,
+    /// The same at a target: it answers Hello, and no initiator of ours sends it.
+    Hello,
+    /// Declared: how many PDUs that nobody counts may be unanswered that go to the sender; none for as many as one likes (RFC 7145 6.7).
+    Unexpected,
     /// Declared, and nothing follows from it.
     Ignored,
 }
@@ -114,9 +119,8 @@ pub(super) const KEYS: [Key; 28] = [
     rdma("InitiatorRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::InitiatorReceive),
     rdma("TargetRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::TargetReceive),
     // An initiator that wants it begins with it, and is answered.
-    Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Rdma, Field::None) },
-    // Nobody sends more than is taken here, and TCP holds back who sends faster than it is taken.
-    plain("MaxOutstandingUnexpectedPDUs", Rule::Ignored),
+    Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Hello, Field::None) },
+    Key { is_leading_only: true, ..rdma("MaxOutstandingUnexpectedPDUs", Rule::Unexpected, Field::None) },
     plain("MaxAHSLength", Rule::Ignored),
     plain("TaggedBufferForSolicitedDataOnly", Rule::Ignored),
     plain("X#NodeArchitecture", Rule::Ignored),
@@ -128,6 +132,7 @@ impl Key {
         match self.rule {
             Rule::HeaderDigest | Rule::DataDigest => digest_offer(position).to_owned(),
             Rule::Receive => position.receive_data_max_bytes.to_string(),
+            Rule::Unexpected => UNEXPECTED_MAX.to_string(),
             Rule::Or | Rule::And => yes_no(self.own(position) == 1).to_owned(),
             Rule::Rdma => yes_no(position.carriage.is_iser()).to_owned(),
             Rule::Lower(..) | Rule::Higher(..) => self.own(position).to_string(),
@@ -140,11 +145,13 @@ impl Key {
         Some(match self.rule {
             Rule::HeaderDigest | Rule::DataDigest => choose_digest(value, position)?.to_owned(),
             Rule::Receive => segment_length(value)?.to_string(),
+            Rule::Unexpected => number(value, 0, u32::MAX).filter(|count| *count != 1)?.to_string(),
             Rule::Lower(least, most) => number(value, least, most)?.min(self.own(position)).to_string(),
             Rule::Higher(least, most) => number(value, least, most)?.max(self.own(position)).to_string(),
             Rule::Or => yes_no(is_yes(value)? | (self.own(position) == 1)).to_owned(),
             Rule::And => yes_no(is_yes(value)? & (self.own(position) == 1)).to_owned(),
             Rule::Rdma => yes_no(is_yes(value)? & position.carriage.is_iser()).to_owned(),
+            Rule::Hello => yes_no(is_yes(value)? & position.carriage.is_target_of_iser()).to_owned(),
             Rule::No => yes_no(is_yes(value)? & false).to_owned(),
             Rule::TaskReporting => value.split(',').find(|way| *way == "RFC3720")?.to_owned(),
             Rule::Ignored => value.to_owned(),
@@ -169,7 +176,14 @@ impl Key {
 
     /// Whether it is a statement, which has no answer.
     pub(super) fn is_declared(&self) -> bool {
-        matches!(self.rule, Rule::Receive | Rule::Ignored)
+        matches!(self.rule, Rule::Receive | Rule::Unexpected | Rule::Ignored)
+    }
+
+    /// What a target states of its own when an initiator has stated this. Not before: there are initiators that end a login for a key that
+    /// they do not know.
+    pub(super) fn statement_in_turn(&self, position: &Position) -> Option<String> {
+        let is_due = position.is_assisted() && position.carriage.is_target_of_iser();
+        (is_due && matches!(self.rule, Rule::Unexpected)).then(|| self.offer(position))
     }
 
     /// Puts a result where it belongs.
@@ -181,10 +195,11 @@ impl Key {
             Rule::DataDigest => to.connection.digests.data = result == "CRC32C",
             Rule::Receive if !to.position.is_assisted() => to.connection.send_data_max_bytes = number,
             Rule::Rdma if self.name == RDMA_EXTENSIONS => to.is_iser_agreed = is_yes,
+            Rule::Unexpected => to.unexpected_max = number,
             _ => {}
         }
         let Negotiation { session, connection, position, .. } = to;
-        let is_target = matches!(position.carriage, Carriage::Iser { is_target: true, .. });
+        let is_target = position.carriage.is_target_of_iser();
         match self.field {
             Field::None => {}
             Field::MaxConnections => session.max_connections = small,

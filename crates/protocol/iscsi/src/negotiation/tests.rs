@@ -1,3 +1,5 @@
+mod rdma;
+
 use super::*;
 
 fn position() -> Position {

@@ -1,11 +1,13 @@
 //! What carries messages and data: RDMA in software over a stream, or an adapter's queue pair.
 
+use sanwire_iscsi::{UNEXPECTED_ANSWERS_MAX, UNEXPECTED_MAX};
+
 use super::stream::Stream;
 use crate::queue_pair::QueuePair;
 use crate::wire::{SetUp, with_long_fpdus};
 
 /// Messages that may come besides those of commands that are under way, and their answers: requests without a number, signs of life.
-const MESSAGES_BESIDE: usize = 64;
+const MESSAGES_BESIDE: usize = UNEXPECTED_MAX as usize + UNEXPECTED_ANSWERS_MAX;
 
 pub(super) enum Below {
     Stream(Box<Stream>),

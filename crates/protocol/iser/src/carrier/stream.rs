@@ -37,10 +37,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The end that has connected.
-    pub(super) fn initiator(seed: [u8; 32]) -> Self {
+    /// The end that has connected, and asks for this revision of MPA.
+    pub(super) fn initiator(seed: [u8; 32], revision: u8) -> Self {
         // As Linux: it has no reads of its own, memory has addresses, and who speaks first anyway needs no peer-to-peer connection.
-        let config = Config { ird: IRD, ord: 1, ..config(seed) };
+        let config = Config { revision, ird: IRD, ord: 1, ..config(seed) };
         Stream::new(Connection::initiator(config, &with_long_fpdus(SET_UP.write())))
     }
 

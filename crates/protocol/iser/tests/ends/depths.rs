@@ -95,7 +95,7 @@ fn who_takes_fewer_reads_than_it_says_loses_its_connection_and_nobody_else_anyth
     assert_eq!(reply[22..24], 128_u16.to_be_bytes(), "the target's ORD");
     reply[22..24].copy_from_slice(&1_u16.to_be_bytes());
     rdma.take(&reply);
-    let mut line = Line { id: ID, form: HeaderForm::Rfc7145, rdma, told: Vec::new() };
+    let mut line = Line { id: ID, form: HeaderForm::Rfc7145, rdma, told: Vec::new(), said: Vec::new() };
     line.log_in(0, "InitialR2T=Yes", &mut host, now);
     for number in 1..5 {
         let stag = line.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();

@@ -1,5 +1,7 @@
 //! One of our ends by an adapter, and somebody at the other one who breaks the rules, or dies.
 
+mod initiators;
+
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_iscsi::wire::{DataIn, Header, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
 use sanwire_iscsi::{ConnectionParameters, Datamover, Lent, Step};

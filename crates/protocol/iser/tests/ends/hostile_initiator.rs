@@ -1,21 +1,18 @@
 //! A target of ours, and an initiator that breaks the rules (facts: CVE-2026-90413, -90414, -53176, -90292 to -90294).
 
-use std::time::Duration;
+mod reads;
 
 use sanwire_buffer::Slice;
 use sanwire_core::Instant;
-use sanwire_iscsi::wire::{
-    DataIn, DataOut, LoginRequest, NopIn, NopOut, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE,
-    TaskRequest, TaskResponse,
-};
+use sanwire_iscsi::wire::{DataIn, DataOut, LoginRequest, NopIn, NopOut, Opcode, ScsiCommand, ScsiResponse, TAG_NONE};
 use sanwire_iscsi::{ConnectionId, ConnectionParameters, Destination, Step};
 use sanwire_iser::wire::{HeaderForm, IserHeader, Window};
-use sanwire_iwarp::{Config, Ended, Event, Fault, Memory, Order, Registration, SendKind, Stag};
+use sanwire_iwarp::{Config, Ended, Event, Fault, Memory, Registration, Stag};
 
 use super::host::Host;
 use super::pair::{Pair, message};
-use super::raw::{ID, Line, NORMAL, Raw, command, of_blocks, opened, window};
-use super::world::MEMORY_BYTES;
+use super::raw::{ID, Line, NORMAL, Raw, command, message_as, of_blocks, opened, window};
+use super::world::{MEMORY_BYTES, name};
 
 #[test]
 fn data_and_status_are_a_write_and_an_answer_that_closes_the_memory() {
@@ -84,40 +81,6 @@ fn data_that_was_to_be_read_is_not_taken_from_a_message() {
     assert!(matches!(pair.ours.poll(), Step::Pdu(pdu) if pdu.data.as_deref() == Some(&[1; 100][..])));
 }
 
-/// Reads of memory that is not there, too short, or not to be read: the initiator's end says so, and the connection is over.
-#[test]
-fn memory_that_is_not_what_was_said_ends_the_connection() {
-    for length in [0, 99] {
-        let mut pair = Pair::of_target(&NORMAL.write());
-        let stag = pair.theirs.register(Registration::of_slices(vec![1; length].into())).unwrap();
-        pair.say(message(opened(None, Some(window(stag))), command(5, 100, false).write(), &[]), None);
-        pair.got();
-        let ready = ReadyToTransfer { task_tag: 5, transfer_tag: 1, desired_bytes: 100, ..ReadyToTransfer::default() };
-        pair.ours.get_data(&ready.write(), vec![0; 100].into(), 0).expect("a window");
-        pair.pass();
-        assert!(pair.is_torn(), "{length}");
-    }
-}
-
-#[test]
-fn an_offset_that_wraps_is_not_read() {
-    let mut pair = Pair::of_target(&NORMAL.write());
-    let end = Window { stag: Stag(5), offset: u64::MAX };
-    pair.say(message(opened(None, Some(end)), command(5, 100, false).write(), &[]), None);
-    pair.got();
-    let ready = |offset_bytes| {
-        ReadyToTransfer { task_tag: 5, transfer_tag: 1, offset_bytes, desired_bytes: 50, ..ReadyToTransfer::default() }
-            .write()
-    };
-    assert!(pair.ours.get_data(&ready(0), vec![0; 100].into(), 0).is_err(), "the end of it lies beyond all numbers");
-    assert!(pair.ours.get_data(&ready(50), vec![0; 100].into(), 0).is_err());
-    assert!(
-        pair.ours
-            .get_data(&ReadyToTransfer { task_tag: 6, ..ReadyToTransfer::default() }.write(), vec![0; 1].into(), 0)
-            .is_err()
-    );
-}
-
 #[test]
 fn memory_for_more_commands_than_may_be_given_is_not_kept() {
     let mut pair = Pair::of_target(&NORMAL.write());
@@ -173,128 +136,6 @@ fn who_does_not_speak_rdma_is_refused_with_the_reason() {
     }
 }
 
-#[test]
-fn data_is_read_from_the_memory_of_who_writes() {
-    let mut raw = Raw::logged_in();
-    let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
-    raw.write(1, window(stag));
-    let [answer] = &raw.answers()[..] else { panic!("one answer") };
-    assert_eq!((answer[28], answer[31]), (0x21, 0), "GOOD");
-    assert!(raw.host.disk[..8192] == [7; 8192]);
-    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-}
-
-/// A key that is none: the session ends, and what it had goes home.
-#[test]
-fn a_key_that_is_none_costs_the_session_and_no_memory() {
-    let mut raw = Raw::logged_in();
-    raw.write(1, window(Stag(12345)));
-    assert!(raw.host.closed.contains(&ID), "{:?}", raw.line.told);
-    raw.host.lose(ID, raw.now);
-    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-}
-
-/// CVE-2026-97951: an abort of a command whose data is being read. The read never ends, and nobody waits for it.
-#[test]
-fn a_command_whose_data_is_being_read_is_aborted_at_once() {
-    let mut raw = Raw::logged_in();
-    let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
-    let mut cdb = [0; 16];
-    (cdb[0], cdb[8]) = (0x2a, 16);
-    let write = ScsiCommand { command_number: 1, cdb, ..command(1, 8192, false) };
-    let abort = TaskRequest {
-        is_immediate: true,
-        is_final: true,
-        function: 1,
-        task_tag: 99,
-        referenced_task_tag: 1,
-        command_number: 2,
-        referenced_command_number: 1,
-        ..TaskRequest::default()
-    };
-    for bytes in
-        [message(opened(None, Some(window(stag))), write.write(), &[]), message(IserHeader::PLAIN, abort.write(), &[])]
-    {
-        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
-        raw.line.rdma.order(order, None).expect("room");
-    }
-    // Both arrive before the read is answered.
-    raw.pass();
-    let answers = raw.answers();
-    let [aborted] = &answers[..] else { panic!("{} answers", answers.len()) };
-    assert_eq!((aborted[28], aborted[30]), (0x22, 0), "complete");
-    raw.pass();
-    assert!(raw.host.disk.iter().all(|byte| *byte == 0) && raw.host.closed.is_empty());
-    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES, "what was read has gone nowhere");
-}
-
-/// Once an initiator knows that a command is over it closes its memory, and a read that is under way there would end the connection.
-#[test]
-fn a_command_is_not_answered_while_its_data_is_being_read() {
-    for is_aborted in [false, true] {
-        let mut pair = Pair::of_target(&NORMAL.write());
-        let registration = Registration::of_slices(vec![1; 100_000].into()).with_invalidation();
-        let stag = pair.theirs.register(registration).unwrap();
-        pair.say(message(opened(None, Some(window(stag))), command(5, 100_000, false).write(), &[]), None);
-        pair.got();
-        let desired_bytes = 100_000;
-        let ready = ReadyToTransfer { task_tag: 5, transfer_tag: 1, desired_bytes, ..ReadyToTransfer::default() };
-        pair.ours.get_data(&ready.write(), vec![0; 100_000].into(), 0).expect("a window");
-        if is_aborted {
-            pair.ours.forget(5);
-            pair.ours.push(TaskResponse::default().write(), None);
-        } else {
-            pair.ours.push(ScsiResponse { task_tag: 5, ..ScsiResponse::default() }.write(), None);
-        }
-        let request: Vec<u8> = std::iter::from_fn(|| pair.ours.pop()).flat_map(|packet| packet.to_vec()).collect();
-        pair.theirs.take(&request);
-        pair.told.extend(std::iter::from_fn(|| pair.theirs.poll_event()));
-        assert!(pair.heard().is_none(), "the read is under way");
-        pair.pass();
-        assert!(pair.heard().is_some() && pair.theirs.is_established(), "{:?}", pair.told);
-        assert!(matches!(pair.ours.poll(), Step::Pdu(pdu) if pdu.data.as_deref() == Some(&[1; 100_000][..])));
-    }
-}
-
-/// Data for an earlier command of a tag comes while a later one waits for its own.
-#[test]
-fn what_was_read_for_a_command_does_not_become_the_data_of_another() {
-    let mut raw = Raw::logged_in_with("InitialR2T=No");
-    let stag = raw.line.rdma.register(Registration::of_slices(vec![0xaa; 8192].into())).unwrap();
-    let write = |number, blocks, is_final| {
-        let mut cdb = [0; 16];
-        (cdb[0], cdb[8]) = (0x2a, blocks);
-        let expected_bytes = u32::from(blocks) * 512;
-        ScsiCommand { command_number: number, cdb, is_final, ..command(1, expected_bytes, false) }.write()
-    };
-    let abort = TaskRequest {
-        is_immediate: true,
-        is_final: true,
-        function: 1,
-        task_tag: 99,
-        referenced_task_tag: 1,
-        command_number: 2,
-        referenced_command_number: 1,
-        ..TaskRequest::default()
-    };
-    for bytes in [
-        message(opened(None, Some(window(stag))), write(1, 16, true), &[]),
-        message(IserHeader::PLAIN, abort.write(), &[]),
-        message(IserHeader::PLAIN, write(2, 2, false), &[0xbb; 512]),
-    ] {
-        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
-        raw.line.rdma.order(order, None).expect("room");
-    }
-    raw.pass();
-    let rest = DataOut { is_final: true, task_tag: 1, transfer_tag: TAG_NONE, offset_bytes: 512, ..DataOut::default() };
-    raw.say(message(IserHeader::PLAIN, rest.write(), &[0xbb; 512]));
-    let answers = raw.answers();
-    let [aborted, answer] = &answers[..] else { panic!("{} answers", answers.len()) };
-    assert_eq!((aborted[28], answer[28], answer[31]), (0x22, 0x21, 0), "complete, and GOOD");
-    assert!(raw.host.disk[..1024] == [0xbb; 1024] && raw.host.disk[1024..].iter().all(|byte| *byte == 0));
-    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-}
-
 /// Commands outside the window of numbers are ignored (RFC 7143 4.2.2.1), and so is the memory that they open.
 #[test]
 fn memory_of_commands_that_are_ignored_is_not_kept() {
@@ -307,56 +148,6 @@ fn memory_of_commands_that_are_ignored_is_not_kept() {
     let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
     raw.write(1, window(stag));
     assert!(raw.host.disk[..8192] == [7; 8192]);
-}
-
-/// An initiator that never answers a read: the command fails in the end, and the connection with it.
-#[test]
-fn an_initiator_that_answers_no_read_keeps_no_memory_for_ever() {
-    let mut raw = Raw::logged_in();
-    let mut cdb = [0; 16];
-    (cdb[0], cdb[8]) = (0x2a, 16);
-    let write = ScsiCommand { command_number: 1, cdb, ..command(1, 8192, false) };
-    let order = Order::Send {
-        kind: SendKind::default(),
-        head: message(opened(None, Some(window(Stag(1)))), write.write(), &[]).into(),
-        data: None,
-    };
-    raw.line.rdma.order(order, None).expect("room");
-    let bytes: Vec<u8> =
-        std::iter::from_fn(|| raw.line.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
-    raw.host.feed(ID, &bytes, raw.now);
-    assert!(raw.host.memory.free_bytes() < MEMORY_BYTES);
-    for _ in 0..200 {
-        let Some(next) = raw.host.server.poll_timeout() else { break };
-        raw.now = next.max(raw.now + Duration::from_millis(1));
-        raw.host.server.handle_timeout(raw.now);
-        raw.host.drain(raw.now);
-        if raw.host.closed.contains(&ID) {
-            raw.host.lose(ID, raw.now);
-        }
-    }
-    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-}
-
-/// No R2T goes by RDMA: data that cannot be read is not waited for.
-#[test]
-fn a_write_whose_data_cannot_be_read_fails_at_once() {
-    for (has_memory, immediate) in [(false, 0), (false, 512), (true, 0), (true, 512)] {
-        let mut raw = Raw::logged_in();
-        let registration = Registration::of_slices(vec![7; 8192].into()).with_invalidation();
-        let stag = raw.line.rdma.register(registration).unwrap();
-        let beyond_all_numbers = Window { stag, offset: u64::MAX - 100 };
-        let control = opened(None, has_memory.then_some(beyond_all_numbers));
-        raw.say(message(control, of_blocks(1, 16, false).write(), &vec![1; immediate]));
-        let [answer] = &raw.answers()[..] else { panic!("one answer") };
-        assert_eq!((answer[28], answer[31]), (0x21, 2), "CHECK CONDITION");
-        let sense = &answer[78..];
-        assert_eq!((sense[2], &sense[12..14]), (0x0b, &[0x0c, 0x0d][..]), "not enough data");
-        assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-        let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
-        raw.write(2, window(stag));
-        assert!(raw.host.disk[..8192] == [7; 8192] && raw.host.closed.is_empty());
-    }
 }
 
 /// Nothing has to come for a connection to be over that has failed by what was to be sent.
@@ -373,6 +164,33 @@ fn a_read_that_cannot_be_written_ends_the_connection_at_once_and_is_not_answered
     assert!(raw.answers().is_empty());
     raw.host.lose(ID, raw.now);
     assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// CVE-2026-53176: the first message is a login that is cut short. Nothing behind it is read, and it is taken for no other form of a login.
+#[test]
+fn a_login_that_is_cut_short_is_refused_and_nothing_is_read_beyond_it() {
+    let now = Instant::from_nanos(1);
+    let text = format!("InitiatorName=iqn.2026-11.org.raw:x\0TargetName={}\0RDMAExtensions=Yes\0", name());
+    let login =
+        LoginRequest { is_immediate: true, transits: true, current_stage: 1, next_stage: 3, ..LoginRequest::default() };
+    for form in [HeaderForm::Rfc7145, HeaderForm::Rfc5046] {
+        let whole = message_as(form, IserHeader::PLAIN, login.write(), text.as_bytes());
+        for length in (0..whole.len()).filter(|length| length % 7 == 0 || whole.len() - length < 5) {
+            let mut host = Host::new();
+            let mut line = Line::open(ID, form, Config::default(), &mut host, now);
+            line.say(whole[..length].to_vec(), &mut host, now);
+            assert_eq!((host.refusals.len(), host.closed.len()), (1, 1), "{form:?} {length}: {:?}", host.refusals);
+            // What is cut out of the shorter form may be a PDU of the longer one, but is no login.
+            let reasons = ["shorter than", "length is not what", "something else than a login"];
+            let is_reason = reasons.iter().any(|why| host.refusals[0].contains(why));
+            assert!(is_reason, "{form:?} {length}: {}", host.refusals[0]);
+            assert!(line.answers().is_empty(), "{form:?} {length}: no answer to what was not read");
+        }
+        let mut host = Host::new();
+        let mut line = Line::open(ID, form, Config::default(), &mut host, now);
+        line.say(whole, &mut host, now);
+        assert_eq!((host.refusals.len(), line.answers().len()), (0, 1), "{form:?}: {:?}", host.refusals);
+    }
 }
 
 /// A login is one message after the other.

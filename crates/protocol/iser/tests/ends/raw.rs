@@ -3,7 +3,7 @@
 use sanwire_buffer::Frame;
 use sanwire_core::Instant;
 use sanwire_iscsi::ConnectionId;
-use sanwire_iscsi::wire::{Header, LoginRequest, LoginResponse, ScsiCommand};
+use sanwire_iscsi::wire::{HEADER_BYTES, Header, LoginRequest, LoginResponse, ScsiCommand};
 use sanwire_iser::wire::{HeaderForm, IserHeader, SetUp, Window};
 use sanwire_iwarp::{Config, Connection, Event, Order, SendKind, Stag};
 
@@ -51,6 +51,8 @@ pub struct Line {
     pub form: HeaderForm,
     pub rdma: Connection,
     pub told: Vec<Event>,
+    /// The keys that the target has said when this end has logged in.
+    pub said: Vec<String>,
 }
 
 impl Line {
@@ -59,7 +61,7 @@ impl Line {
         let config = Config { seed: [id.0 as u8 + 3; 16], ..config };
         let mut rdma = Connection::initiator(config, &NORMAL.write()).unwrap();
         (0..500).for_each(|_| rdma.post_receive(vec![0; 9000].into()).unwrap());
-        let mut line = Line { id, form, rdma, told: Vec::new() };
+        let mut line = Line { id, form, rdma, told: Vec::new(), said: Vec::new() };
         host.open(id, true, now);
         line.pass(host, now);
         line
@@ -84,6 +86,8 @@ impl Line {
         };
         self.say(message_as(self.form, IserHeader::PLAIN, login.write(), keys.as_bytes()), host, now);
         let answer = self.answers().pop().expect("an answer");
+        let text = String::from_utf8_lossy(&answer[self.form.length_bytes() + HEADER_BYTES..]);
+        self.said = text.split_terminator('\0').map(str::to_owned).collect();
         let answer = LoginResponse::read(&self.header_of(&answer));
         assert!(answer.transits && answer.status_class == 0, "{answer:?}");
         assert!(matches!(host.ends[&self.id], End::Admitted));

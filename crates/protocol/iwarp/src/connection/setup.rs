@@ -32,6 +32,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether the responder has answered that it speaks no more than revision 1 of MPA, which was not asked for. The stream has ended: who
+    /// wants to talk to it asks for revision 1 on another one.
+    #[must_use]
+    pub fn is_peer_older(&self) -> bool {
+        self.is_peer_older
+    }
+
     fn answer(&mut self, private_data: &[u8], is_rejected: bool) -> Result<(Terms, Option<Rtr>), ConfigError> {
         let Phase::Deciding(request) = &self.phase else { return Err(ConfigError::NoRequest) };
         check_private_data(private_data, request.enhanced.is_some())?;
@@ -100,6 +107,7 @@ impl Connection {
             Ok(None) => return false,
             Ok(Some((reply, length))) => {
                 self.framer.consume(length);
+                self.is_peer_older = reply.revision == 1 && self.config.revision > 1;
                 mpa::agree(&self.config, &reply)
             }
             Err(fault) => Err(fault),

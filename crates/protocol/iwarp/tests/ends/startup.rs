@@ -80,6 +80,33 @@ fn revision_1_has_no_negotiation_of_depths() {
     assert_eq!(world.responder.told.request.unwrap().ord, None);
 }
 
+/// Such a peer is asked for revision 1 on another stream, whether it has accepted or refused.
+#[test]
+fn a_reply_of_revision_1_to_a_request_of_revision_2_tells_what_to_ask_for() {
+    let reply = |revision, is_rejected| {
+        let enhanced = request().enhanced.filter(|_| revision > 1);
+        Startup { is_reply: true, revision, enhanced, is_rejected, ..request() }
+    };
+    let ones = Config { revision: 1, ..Config::default() };
+    for (asked, answered, is_rejected, is_older) in [
+        (Config::default(), 1, false, true),
+        (Config::default(), 1, true, true),
+        (Config::default(), 0, true, false),
+        (Config::default(), 2, false, false),
+        (Config::default(), 2, true, false),
+        (Config::default(), 3, true, false),
+        (ones.clone(), 1, false, false),
+        (ones.clone(), 1, true, false),
+        (ones, 2, false, false),
+    ] {
+        let end = told(asked.clone(), &reply(answered, is_rejected));
+        assert_eq!(end.connection.is_peer_older(), is_older, "{} {answered} {is_rejected}", asked.revision);
+        let is_agreed = !is_rejected && asked.revision == answered;
+        assert_eq!(end.told.terms.is_some(), is_agreed, "{} {answered} {is_rejected}", asked.revision);
+        assert_eq!(end.connection.is_closed(), !is_agreed);
+    }
+}
+
 #[test]
 fn markers_and_revisions_that_are_not_spoken_are_refused_with_a_reply() {
     let refused = [

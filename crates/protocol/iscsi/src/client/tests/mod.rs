@@ -24,6 +24,8 @@ use crate::{Digests, Isid};
 /// Commands that the scripted target takes at a time.
 const WINDOW: u32 = 32;
 
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
 /// One connection, as the target sees it.
 struct Wire {
     to: SocketAddr,
@@ -76,10 +78,13 @@ fn wishing(error_recovery_level: u8, connections: u16) -> ClientConfig {
 
 impl World {
     fn new(config: ClientConfig) -> Self {
-        let now = Instant::from_nanos(1_000_000_000);
+        World::of(Client::new(config, START))
+    }
+
+    fn of(client: Client) -> Self {
         let mut world = World {
-            client: Client::new(config, now),
-            now,
+            client,
+            now: START,
             wires: BTreeMap::new(),
             closed: Vec::new(),
             events: Vec::new(),

@@ -1,5 +1,7 @@
 //! Commands that are not answered in time.
 
+mod unexpected;
+
 use super::*;
 use crate::wire::{NopIn, TaskRequest, TaskResponse};
 

@@ -27,7 +27,10 @@ pub(super) fn rows(movement: &Movement, adapter: Option<&str>) -> Vec<[String; 2
     let segments = segment_bytes.map(|bytes| format!(" in segments of {bytes}")).unwrap_or_default();
     let [placed, direct, copied] = [placed_bytes, direct_bytes, copied_bytes].map(Size);
     let (path, zero_copy) = match adapter {
-        Some(adapter) => (format!("by the adapter {adapter}"), "data that is read and written by RDMA"),
+        Some(adapter) => {
+            let path_mtu = segment_bytes.map(|bytes| format!(", path MTU {bytes}")).unwrap_or_default();
+            (format!("by the adapter {adapter}{path_mtu}"), "data that is read and written by RDMA")
+        }
         None => (
             format!("iWARP over TCP, in software; FPDUs of up to {fpdu_max_bytes} bytes{segments}"),
             "data that is sent, and received data of 4 KiB and more",
@@ -60,9 +63,14 @@ mod tests {
         assert_eq!(told[3], "3 MiB of data, 1 MiB of it straight into its place; 4 MiB copied");
         let rdma = to_json(&movement, None)["rdma"].take();
         assert_eq!((&rdma["stags_ever"], &rdma["path"], &rdma["adapter"]), (&json!(9), &json!("tcp"), &Value::Null));
+        movement.rdma = Some(Rdma { stags: 0, stags_ever: 9, credits: 144, fpdu_max_bytes: 0, segment_bytes: Some(1024) });
         let [_, told] = &rows(&movement, Some("rxe0 (RoCE)"))[0];
-        assert_eq!(told, "by the adapter rxe0 (RoCE); 863 credits");
+        assert_eq!(told, "by the adapter rxe0 (RoCE), path MTU 1024; 144 credits");
         let rdma = to_json(&movement, Some("rxe0 (RoCE)"))["rdma"].take();
         assert_eq!((&rdma["path"], &rdma["adapter"]), (&json!("rdma"), &json!("rxe0 (RoCE)")));
+        assert_eq!(rdma["segment_bytes"], json!(1024));
+        movement.rdma = Some(Rdma { credits: 144, ..Rdma::default() });
+        let [_, told] = &rows(&movement, Some("cxgb4_0 (iWARP)"))[0];
+        assert_eq!(told, "by the adapter cxgb4_0 (iWARP); 144 credits", "some tell no MTU");
     }
 }

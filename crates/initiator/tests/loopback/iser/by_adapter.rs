@@ -9,7 +9,7 @@ use sanwire_server::{
     AllowList, Answer, Asker, ManagementHandle, Manager, Request, Response, Server, ServerConfig, TargetNodeConfig,
     Wire,
 };
-use sanwire_sim::rdma::AdapterPlan;
+use sanwire_sim::rdma::{AdapterPlan, PATH_MTU_BYTES};
 
 use super::{NAME, all, patterned};
 use crate::adapters::Fabric;
@@ -216,6 +216,10 @@ fn a_session_by_an_adapter_is_seen_counted_and_ended() {
     let Answer::Links(links) = ask(Request::Links) else { panic!("no links") };
     assert_eq!((links[0].connections, links[1].connections), (Some(1), Some(0)), "{links:?}");
     assert!(links[0].received_bytes > 1 << 20 && links[1].received_bytes == 0, "{links:?}");
+    let Answer::Statistics(statistics) = ask(Request::Statistics) else { panic!("no statistics") };
+    let rdma = statistics.connections[0].data.as_ref().and_then(|data| data.rdma.clone()).expect("RDMA");
+    assert_eq!((rdma.adapter.as_deref(), rdma.segment_bytes), (Some("memory0 (RDMA in memory)"), Some(PATH_MTU_BYTES)));
+    assert!(rdma.credits > 0 && rdma.stags_ever > 0 && rdma.fpdu_max_bytes == 0, "{rdma:?}");
     let before = fabric.connections();
     ask(Request::DropSession { session: sessions[0].id.clone() });
     write(&mut client);

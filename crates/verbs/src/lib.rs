@@ -47,4 +47,5 @@ pub use adapter::{Adapter, Transport, available};
 pub use connection::Connection;
 pub use error::{Error, Unavailable};
 pub use listener::Listener;
+pub use memory::COPIED_MAX_BYTES;
 pub use options::{ConnectOptions, ListenOptions};

@@ -75,7 +75,8 @@ mod tests {
         assert_eq!(told[3], "3 MiB of data, 1 MiB of it straight into its place; 4 MiB copied");
         let rdma = to_json(&movement, None)["rdma"].take();
         assert_eq!((&rdma["stags_ever"], &rdma["path"], &rdma["adapter"]), (&json!(9), &json!("tcp"), &Value::Null));
-        movement.rdma = Some(Rdma { stags: 0, stags_ever: 9, credits: 144, fpdu_max_bytes: 0, segment_bytes: Some(1024) });
+        movement.rdma =
+            Some(Rdma { stags: 0, stags_ever: 9, credits: 144, fpdu_max_bytes: 0, segment_bytes: Some(1024) });
         let [_, told] = &rows(&movement, Some("rxe0 (RoCE)"))[0];
         assert_eq!(told, "by the adapter rxe0 (RoCE), path MTU 1024; 144 credits");
         let rdma = to_json(&movement, Some("rxe0 (RoCE)"))["rdma"].take();
@@ -91,7 +92,10 @@ mod tests {
         let movement = Movement { rdma: Some(Rdma::default()), ..Movement::default() };
         let [what, told] = rows(&movement, Some("rxe0 (RoCE)"))[2].clone();
         let copied = format!("data of up to {}", Size(COPIED_MAX_BYTES as u64));
-        assert!(what == "zero-copy" && told.contains(&copied) && told.contains("what comes with its command"), "{told}");
+        assert!(
+            what == "zero-copy" && told.contains(&copied) && told.contains("what comes with its command"),
+            "{told}"
+        );
         for page in ["protocols/iser.md", "tuning.md"] {
             let text = fs::read_to_string(format!("{}/../../docs/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
             assert!(text.contains(&copied), "{page} says something else than '{copied}'");

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, IserPath, Server as Place, Url, targets};
+use sanwire_iscsi::PortalCarrier;
 use sanwire_iwarp::Event;
 use sanwire_rdma::{Adapters, Rdma};
 use sanwire_server::{
@@ -125,6 +126,12 @@ fn a_portal_by_adapters_tells_of_those_by_adapters_and_one_by_tcp_of_those_by_tc
         let found = targets(host, &options).unwrap();
         let expected = [(format!("127.0.0.1:{}", host.port), 1)];
         assert_eq!((found[0].name.as_str(), &found[0].addresses[..]), (NAME, &expected[..]), "{wire}");
+        let others = found[0].others.iter().flatten().map(|other| (other.carrier, other.address.clone()));
+        let by_adapter = |wire: &Wire| wire.to_string().contains("path=rdma");
+        let is_other = |other: &&Wire| by_adapter(other) != by_adapter(wire);
+        let other = target.wires().iter().find(is_other).and_then(Wire::portal).unwrap().0.to_string();
+        let carrier = if by_adapter(wire) { PortalCarrier::Iwarp } else { PortalCarrier::Adapter };
+        assert_eq!(others.collect::<Vec<_>>(), [(carrier, other)], "{wire}");
     }
     target.stop().unwrap();
 }

@@ -24,7 +24,7 @@ pub struct Rdma {
     pub credits: u64,
     /// Bytes of the longest FPDU that is sent.
     pub fpdu_max_bytes: u32,
-    /// Bytes of TCP's segments (MSS), once they are known.
+    /// Bytes of TCP's segments (MSS), once they are known; by an adapter the most data of a packet on its path (path MTU), if it tells.
     pub segment_bytes: Option<u32>,
 }
 

@@ -40,6 +40,8 @@ pub struct Connection {
     expected: (usize, usize),
     /// RDMA Reads of this end at a time, as both ends have agreed.
     reads_max: u16,
+    /// The most data of a packet, once it is established.
+    path_mtu_bytes: Option<u32>,
     peer: SocketAddr,
     /// Of the listener, at an end that was connected to.
     domains: Option<Arc<Domains>>,
@@ -104,6 +106,7 @@ impl Connection {
             options,
             expected: (0, 0),
             reads_max: 0,
+            path_mtu_bytes: None,
             peer,
             domains: None,
             errand: None,
@@ -285,6 +288,7 @@ impl QueuePair for Connection {
             registered: windows.len() as u64,
             registered_ever: windows.registered_ever(),
             receives: endpoint.receives().posted() as u64,
+            segment_bytes: self.path_mtu_bytes,
         }
     }
 }

@@ -143,6 +143,11 @@ impl Endpoint {
         self.orders.requests() == 0
     }
 
+    /// As [`Queue::path_mtu_bytes`].
+    pub(crate) fn path_mtu_bytes(&self) -> Option<u32> {
+        self.queue.path_mtu_bytes()
+    }
+
     /// Why an order or a read can be given to the adapter no more.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.queue.failure().or_else(|| self.orders.failure()).or_else(|| self.reads.failure())

@@ -48,5 +48,5 @@ pub use adapter::{Adapter, Transport, available};
 pub use connection::Connection;
 pub use error::{Error, Unavailable};
 pub use listener::Listener;
-pub use memory::kept_out_bytes;
+pub use memory::{COPIED_MAX_BYTES, kept_out_bytes};
 pub use options::{ConnectOptions, ListenOptions};

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
 
 /// Data of up to so many bytes is copied, to or from memory that is registered already: registering its own would take longer.
-pub(crate) const COPIED_MAX_BYTES: usize = 32 << 10;
+pub const COPIED_MAX_BYTES: usize = 32 << 10;
 
 /// What is done with memory by an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,6 @@
 //! A queue pair: what an adapter is to do for one connection.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use crate::completions::Completions;
 use crate::domain::Domain;
 use crate::error::{Error, check};
 use crate::ffi::{
-    self, QP_RELIABLE, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather, SendRequest,
+    self, QP_PATH_MTU, QP_RELIABLE, QpAttributes, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather,
+    SendRequest, mtu_bytes,
 };
 use crate::manager::Manager;
 
@@ -83,6 +85,17 @@ impl Queue {
         // SAFETY: the call has put it there.
         let pointer = unsafe { (*manager.id()).queue_pair };
         Ok(Queue { pointer, manager: Arc::clone(manager), failure: None })
+    }
+
+    /// The most data of a packet on the path of its connection, once that is there and if the adapter tells.
+    pub(crate) fn path_mtu_bytes(&self) -> Option<u32> {
+        let mut attributes = QpAttributes::new();
+        let mut beginning = MaybeUninit::<QpInitAttributes>::uninit();
+        // SAFETY: the queue pair lives; both places are written to during the call, and the second is not looked at.
+        let failed = unsafe {
+            (ffi::load().ok()?.ibv_query_qp)(self.pointer, &raw mut attributes, QP_PATH_MTU, beginning.as_mut_ptr())
+        };
+        (failed == 0).then(|| mtu_bytes(attributes.path_mtu)).flatten()
     }
 
     /// Why the adapter has not taken what was posted last, if it has not.

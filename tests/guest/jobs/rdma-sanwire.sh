@@ -79,7 +79,7 @@ same() {
 copy() {
     local kind=$1 url=$2 mib=$3
     [ -d "$DIRECTORY" ] || fresh "$kind"
-    expect "${kind}0" client info "$url"
+    expect "${kind}0 (.*), path MTU [0-9]" client info "$url"
     image "$mib"
     client cp --overwrite --verify "$DIRECTORY/image" "$url"
     client cp --overwrite "$url" "$DIRECTORY/back"

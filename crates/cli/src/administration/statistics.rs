@@ -129,8 +129,18 @@ fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
         ])
     };
     let rows: Vec<_> = connections.iter().filter_map(row).collect();
-    let head =
-        ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "PATH", "FPDU BYTES", "MSS"];
+    let head = [
+        "BY RDMA",
+        "DATA CAME",
+        "IN PLACE",
+        "COPIED",
+        "STAGS",
+        "IN ALL",
+        "CREDITS",
+        "PATH",
+        "FPDU BYTES",
+        "MSS OR MTU",
+    ];
     if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
 }
 

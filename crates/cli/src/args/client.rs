@@ -164,7 +164,7 @@ impl VisaArgs {
 /// `sanwire discover`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "It shows servers with their volumes, as far as this client may see them.\n\nExamples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10\n  \
+    after_help = "It shows servers with their volumes, as far as this client may see them; a target that is reached by both iSCSI and iSER, in a line for each.\n\nExamples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10\n  \
                   sanwire discover iscsi://192.168.1.10"
 )]
 pub(crate) struct DiscoverArgs {

@@ -2,21 +2,20 @@
 
 mod members;
 mod portal;
+mod showing;
+mod ways;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_core::Size;
 use sanwire_core::text::printable;
 use sanwire_initiator::{
-    AoeTarget, Client, ClientOptions, FoundLink, HdspFound, HdspServer, HyperScsiServer, IscsiServer, Server, Station,
-    Url, VisaFound, VisaServer, VolumeInfo, aoe_targets, discover, hdsp_servers, targets, visa_servers,
+    AoeTarget, Client, ClientOptions, FoundLink, HdspFound, HdspServer, HyperScsiServer, IscsiServer, IserPath, Server,
+    Station, Url, VisaFound, VisaServer, VolumeInfo, aoe_targets, discover, hdsp_servers, targets, visa_servers,
 };
 use sanwire_iscsi::DiscoveredTarget;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::info::{packet_max_bytes, to_json};
 use crate::args::DiscoverArgs;
 use crate::connect::{check_protocol, options_of_one};
 use crate::failure::misuse;
@@ -25,6 +24,8 @@ use crate::output;
 
 pub(crate) use members::find_volumes;
 use portal::Portal;
+use showing::{describe, tell};
+use ways::{BY_ADAPTER, OtherWay};
 
 /// Servers whose volumes are asked for at once.
 const ASKED_AT_ONCE: usize = 16;
@@ -43,6 +44,8 @@ struct Seen {
     server: Server,
     /// Its addresses, at least one.
     links: Vec<Link>,
+    /// How else it is spoken to; `None`: nobody knows yet.
+    others: Option<Vec<OtherWay>>,
     /// How to connect to it.
     options: ClientOptions,
 }
@@ -58,30 +61,17 @@ struct Link {
     packet_max_bytes: Option<u32>,
 }
 
-/// A server for programs.
-#[derive(Serialize)]
-struct Told<'a> {
-    name: &'a str,
-    url: String,
-    wire: &'a str,
-    address: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    packet_max_bytes: Option<u32>,
-    links: &'a [Link],
-    volumes: Vec<Value>,
-    problem: Option<&'a str>,
-}
-
 /// The volumes of a server, or why they cannot be told.
 type Volumes = Result<Vec<VolumeInfo>, String>;
 
 /// Asks, waits, looks into what answered, and prints that.
 pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
-    let seen = ask(args)?;
+    let mut seen = ask(args)?;
     anyhow::ensure!(
         args.json || !seen.is_empty(),
         "no server answered: is one running on this link, and does it allow this host?"
     );
+    ways::seek(&mut seen, args.time);
     let volumes = volumes_of(&seen, Instant::now() + ASKING_MAX.max(args.time));
     let found: Vec<(&Seen, &Volumes)> = seen.iter().zip(&volumes).collect();
     if args.json {
@@ -121,6 +111,7 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
                     name: server.name.clone(),
                     server: shown,
                     links: server.links.iter().map(Link::new).collect(),
+                    others: Some(Vec::new()),
                     options: options.clone(),
                 }
             });
@@ -195,21 +186,24 @@ impl Link {
 
 impl Seen {
     fn target(portal: &Portal<'_>, target: DiscoveredTarget, options: &ClientOptions) -> Self {
-        let link = |address: &str| Link { interface: None, address: address.to_owned(), packet_max_bytes: None };
-        let links = match &target.addresses[..] {
-            [] => vec![link(&portal.asked.host)],
-            addresses => addresses.iter().map(|(address, _)| link(address)).collect(),
-        };
-        let name = target.name.to_string();
+        let addresses: Vec<&str> = target.addresses.iter().map(|(address, _)| &**address).collect();
+        let links = if addresses.is_empty() { links_to(&[&portal.asked.host]) } else { links_to(&addresses) };
+        let (name, others) = (target.name.to_string(), ways::told(&target, portal));
         let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..portal.of_target(&target.addresses) });
-        Seen { name, server, links, options: options.clone() }
+        Seen { name, server, links, others, options: options.clone() }
     }
 
     fn aoe(target: AoeTarget, options: &ClientOptions) -> Self {
         let packet_max_bytes = Some(target.packet_max_bytes);
         let link = Link { interface: target.server.interface.clone(), address: target.station, packet_max_bytes };
         let name = target.server.address.map(|address| address.to_string()).unwrap_or_default();
-        Seen { name, server: Server::Aoe(target.server), links: vec![link], options: options.clone() }
+        Seen {
+            name,
+            server: Server::Aoe(target.server),
+            links: vec![link],
+            others: Some(Vec::new()),
+            options: options.clone(),
+        }
     }
 
     /// The servers that have answered, each with all links on which it did.
@@ -241,7 +235,7 @@ impl Seen {
             };
             let options = ClientOptions { server_key: known.key_of(&server), ..options.clone() };
             let links = links.iter().map(link).collect();
-            seen.push(Seen { name: first.name.clone(), server, links, options });
+            seen.push(Seen { name: first.name.clone(), server, links, others: Some(Vec::new()), options });
         }
         seen
     }
@@ -263,7 +257,7 @@ impl Seen {
             };
             let links = found.iter().filter(|other| other.is_same_server(first)).map(link).collect();
             let options = ClientOptions { server_key: known.key_of(&server), ..options.clone() };
-            seen.push(Seen { name: first.name.clone(), server, links, options });
+            seen.push(Seen { name: first.name.clone(), server, links, others: Some(Vec::new()), options });
         }
         seen
     }
@@ -291,11 +285,20 @@ impl Seen {
         Url { server: self.server.clone(), volume: None }
     }
 
+    /// All ways to it: the wire of each, its URL, its links. That by which it was found comes first.
+    fn ways(&self) -> Vec<(&'static str, Url, &[Link])> {
+        let others = self.others.iter().flatten().map(|way| (way.wire(), way.url(), &way.links[..]));
+        std::iter::once((self.wire(), self.url(), &self.links[..])).chain(others).collect()
+    }
+
     fn wire(&self) -> &'static str {
         match &self.server {
             Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => "HS/eth",
             Server::HyperScsi(HyperScsiServer::Ip { .. }) => "HS/IP",
-            Server::Iscsi(IscsiServer { is_iser: true, .. }) => "iSER",
+            Server::Iscsi(IscsiServer { is_iser: true, .. }) => match self.options.iscsi.iser_path {
+                IserPath::Tcp => "iSER",
+                IserPath::Rdma => BY_ADAPTER,
+            },
             Server::Iscsi(_) => "iSCSI",
             Server::Aoe(_) => "AoE",
             Server::Hdsp(_) => "HDSP",
@@ -303,6 +306,12 @@ impl Seen {
             Server::Visa(_) => "VISA/TCP",
         }
     }
+}
+
+/// Links over which packets have no limit of their own.
+fn links_to(addresses: &[&str]) -> Vec<Link> {
+    let link = |address: &&str| Link { interface: None, address: (*address).to_owned(), packet_max_bytes: None };
+    addresses.iter().map(link).collect()
 }
 
 /// Asks the servers for their volumes, some at a time: one that keeps us waiting does not hold up all.
@@ -318,59 +327,11 @@ fn volumes_of(seen: &[Seen], end: Instant) -> Vec<Volumes> {
     volumes
 }
 
-fn tell<'a>(seen: &'a Seen, volumes: &'a Volumes) -> Told<'a> {
-    let (url, first) = (seen.url(), seen.links.first());
-    Told {
-        name: &seen.name,
-        url: url.to_string(),
-        wire: seen.wire(),
-        address: first.map_or("", |link| &link.address),
-        packet_max_bytes: first.and_then(|link| link.packet_max_bytes),
-        links: &seen.links,
-        volumes: volumes.iter().flatten().map(|volume| to_json(volume, &url.with_volume(volume))).collect(),
-        problem: volumes.as_ref().err().map(String::as_str),
-    }
-}
-
-/// A line for each volume, and for each server that shows none; and why those show none. `wide` also shows how it is reached.
-fn describe(found: &[(&Seen, &Volumes)], wide: bool) -> (String, String) {
-    let none = || "-".to_owned();
-    let mut rows = Vec::new();
-    let mut problems = String::new();
-    for (seen, volumes) in found {
-        let row = |url: Url, packet: Option<u32>, [volume, size, mode, security]: [String; 4]| {
-            let links = seen.links.iter().map(Link::describe).collect::<Vec<String>>().join(", ");
-            let packet = packet.map_or_else(none, |bytes| bytes.to_string());
-            [seen.name.clone(), volume, size, mode, url.to_string(), security, seen.wire().into(), packet, links]
-        };
-        match volumes {
-            Ok(volumes) if !volumes.is_empty() => rows.extend(volumes.iter().map(|volume| {
-                let mode = if volume.read_only { "ro" } else { "rw" };
-                let security = volume.protection.map_or_else(none, |protection| protection.to_string());
-                let size = Size(volume.size_bytes).to_string();
-                // What the path carries, as `info` says: a server announces what the largest of its interfaces takes.
-                let packet = packet_max_bytes(volume);
-                row(seen.url().with_volume(volume), packet, [volume.name.to_string(), size, mode.into(), security])
-            })),
-            other => {
-                let packet = seen.links.first().and_then(|link| link.packet_max_bytes);
-                rows.push(row(seen.url(), packet, [none(), none(), none(), none()]));
-                let why = other.as_ref().err().map_or("it has no volumes for this client", String::as_str);
-                problems += &format!("{}: {}\n", seen.url(), printable(why));
-            }
-        }
-    }
-    let head = ["SERVER", "VOLUME", "SIZE", "MODE", "URL", "SECURITY", "WIRE", "PACKET", "LINKS"];
-    if wide {
-        return (output::table(head, &rows), problems);
-    }
-    let narrow = rows.into_iter().map(|[server, volume, size, mode, url, ..]| [server, volume, size, mode, url]);
-    (output::table(["SERVER", "VOLUME", "SIZE", "MODE", "URL"], &narrow.collect::<Vec<_>>()), problems)
-}
-
 #[cfg(test)]
 mod tests {
     use sanwire_core::{MacAddress, Peer};
+    use sanwire_iscsi::{OtherPortal, PortalCarrier};
+    use serde_json::Value;
 
     use super::*;
     use crate::test_volume;
@@ -390,6 +351,7 @@ mod tests {
             name: "box".into(),
             server: server.server,
             links: links.iter().map(Link::new).collect(),
+            others: Some(Vec::new()),
             options: ClientOptions::anonymous().unwrap(),
         }
     }
@@ -417,6 +379,43 @@ mod tests {
         assert_eq!(at(&["127.0.0.1"]), "iscsi://host@127.0.0.1", "another port of the same address");
         assert_eq!(at(&["[::1]:3261", "box:1"]), "iscsi://host@[::1]:3261");
         assert_eq!((at(&[]), at(&["a b"])), (asked.to_string(), asked.to_string()), "nothing that could be used");
+    }
+
+    /// Each way has a line of its own, with the URL by which it goes; for programs they stand beside the one that was asked for.
+    #[test]
+    fn a_target_is_shown_with_all_ways_to_it() {
+        let asked: Url = "iscsi://10.0.0.1".parse().unwrap();
+        let Server::Iscsi(asked) = asked.server else { panic!("iSCSI") };
+        let portal = |carrier, address: &str| OtherPortal { carrier, address: address.into(), group_tag: 1 };
+        let others = vec![
+            portal(PortalCarrier::Iwarp, "10.0.0.9:3261"),
+            portal(PortalCarrier::Iwarp, "10.0.0.1:3261"),
+            portal(PortalCarrier::Adapter, "10.0.0.9:3260"),
+        ];
+        let target = |others| DiscoveredTarget {
+            name: "iqn.2026-11.org.sanwire:disk".parse().unwrap(),
+            addresses: vec![("10.0.0.1:3260".into(), 1)],
+            others,
+        };
+        let options = ClientOptions::anonymous().unwrap();
+        let seen = Seen::target(&Portal::new(&asked), target(Some(others)), &options);
+        let volumes = Ok(vec![test_volume::info(1 << 30, 4096)]);
+        let (text, _) = describe(&[(&seen, &volumes)], true);
+        let lines: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        let shown: Vec<(&str, &str)> = lines.iter().map(|line| (line[5], line[line.len() - 3])).collect();
+        assert_eq!(shown[0], ("iscsi://10.0.0.1/iqn.2026-11.org.sanwire:disk/0", "iSCSI"), "{text}");
+        assert!(lines[1].ends_with(&["iSER", "1500", "10.0.0.9:3261,", "10.0.0.1:3261"]), "{text}");
+        assert_eq!(
+            lines[1][5], "iser://10.0.0.1:3261/iqn.2026-11.org.sanwire:disk/0",
+            "at this host, where it is there too"
+        );
+        assert_eq!(shown[2], ("iser://10.0.0.9/iqn.2026-11.org.sanwire:disk/0", "iSER/RDMA"), "{text}");
+        assert_eq!(lines[2][6..8], ["--iser-path", "rdma"], "{text}");
+        let told = serde_json::to_value(tell(&seen, &volumes)).unwrap();
+        assert_eq!((&told["others"][0]["wire"], &told["others"][1]["wire"]), (&"iSER".into(), &"iSER/RDMA".into()));
+        assert_eq!(told["others"][1]["url"], "iser://10.0.0.9/iqn.2026-11.org.sanwire:disk");
+        assert_eq!(told["others"][1]["links"][0]["address"], "10.0.0.9:3260");
+        assert!(Seen::target(&Portal::new(&asked), target(None), &options).others.is_none(), "it is still to be asked");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How data came from a connection to its place: `sanwire info` and `sanwire bench`.
 
 use sanwire_core::{Movement, Rdma, Size};
+use sanwire_verbs::COPIED_MAX_BYTES;
 use serde_json::{Value, json};
 
 /// For programs.
@@ -27,23 +28,37 @@ pub(super) fn rows(movement: &Movement, adapter: Option<&str>) -> Vec<[String; 2
     let segments = segment_bytes.map(|bytes| format!(" in segments of {bytes}")).unwrap_or_default();
     let [placed, direct, copied] = [placed_bytes, direct_bytes, copied_bytes].map(Size);
     let (path, zero_copy) = match adapter {
-        Some(adapter) => (format!("by the adapter {adapter}"), "data that is read and written by RDMA"),
+        Some(adapter) => {
+            let path_mtu = segment_bytes.map(|bytes| format!(", path MTU {bytes}")).unwrap_or_default();
+            (format!("by the adapter {adapter}{path_mtu}"), zero_copy_by_adapter())
+        }
         None => (
             format!("iWARP over TCP, in software; FPDUs of up to {fpdu_max_bytes} bytes{segments}"),
-            "data that is sent, and received data of 4 KiB and more",
+            "data that is sent, and received data of 4 KiB and more".to_owned(),
         ),
     };
     let rows = [
         ("RDMA", format!("{path}; {credits} credits")),
         ("STags", format!("{stags} good now, {stags_ever} in all")),
-        ("zero-copy", zero_copy.to_owned()),
+        ("zero-copy", zero_copy),
         ("received", format!("{placed} of data, {direct} of it straight into its place; {copied} copied")),
     ];
     rows.map(|(what, told)| [what.to_owned(), told]).into()
 }
 
+/// What an adapter moves without a copy. Where the other end's memory is registered, only that knows: of our own server it is said.
+fn zero_copy_by_adapter() -> String {
+    let copied_max = Size(COPIED_MAX_BYTES as u64);
+    format!(
+        "here, data that is read, and that is written but for what comes with its command (up to 4 KiB); a server of Sanwire copies data \
+         of up to {copied_max}, but for what lies in the memory of its shards on InfiniBand and RoCE"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -60,9 +75,31 @@ mod tests {
         assert_eq!(told[3], "3 MiB of data, 1 MiB of it straight into its place; 4 MiB copied");
         let rdma = to_json(&movement, None)["rdma"].take();
         assert_eq!((&rdma["stags_ever"], &rdma["path"], &rdma["adapter"]), (&json!(9), &json!("tcp"), &Value::Null));
+        movement.rdma =
+            Some(Rdma { stags: 0, stags_ever: 9, credits: 144, fpdu_max_bytes: 0, segment_bytes: Some(1024) });
         let [_, told] = &rows(&movement, Some("rxe0 (RoCE)"))[0];
-        assert_eq!(told, "by the adapter rxe0 (RoCE); 863 credits");
+        assert_eq!(told, "by the adapter rxe0 (RoCE), path MTU 1024; 144 credits");
         let rdma = to_json(&movement, Some("rxe0 (RoCE)"))["rdma"].take();
         assert_eq!((&rdma["path"], &rdma["adapter"]), (&json!("rdma"), &json!("rxe0 (RoCE)")));
+        assert_eq!(rdma["segment_bytes"], json!(1024));
+        movement.rdma = Some(Rdma { credits: 144, ..Rdma::default() });
+        let [_, told] = &rows(&movement, Some("cxgb4_0 (iWARP)"))[0];
+        assert_eq!(told, "by the adapter cxgb4_0 (iWARP); 144 credits", "some tell no MTU");
+    }
+
+    #[test]
+    fn what_is_copied_beside_an_adapter_is_said_alike_everywhere() {
+        let movement = Movement { rdma: Some(Rdma::default()), ..Movement::default() };
+        let [what, told] = rows(&movement, Some("rxe0 (RoCE)"))[2].clone();
+        let copied = format!("data of up to {}", Size(COPIED_MAX_BYTES as u64));
+        assert!(
+            what == "zero-copy" && told.contains(&copied) && told.contains("what comes with its command"),
+            "{told}"
+        );
+        for page in ["protocols/iser.md", "tuning.md"] {
+            let text = fs::read_to_string(format!("{}/../../docs/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+            assert!(text.contains(&copied), "{page} says something else than '{copied}'");
+            assert!(!text.contains("no processor copies it"), "{page}");
+        }
     }
 }

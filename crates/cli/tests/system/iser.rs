@@ -98,10 +98,17 @@ fn one_port_serves_iscsi_and_iser() {
         copy_and_compare(&world, &url, 5);
     }
     let host = format!("iser://{SERVER_ADDRESS}");
-    for (host, url) in [(plain(&host), plain(&url("disk"))), (host, url("disk"))] {
+    for (host, own, other) in
+        [(plain(&host), plain(&url("disk")), url("disk")), (host, url("disk"), plain(&url("disk")))]
+    {
         let listed = sanwire(&world, &["ls", &host]);
-        assert!(listed.contains(&url), "{listed}");
+        assert!(listed.contains(&own), "{listed}");
+        let found = sanwire(&world, &["discover", &host, "--wide"]);
+        let lines: Vec<&str> = found.lines().collect();
+        assert!(lines.len() == 3 && lines[1].contains(&own) && lines[2].contains(&other), "{found}");
+        assert!(found.contains("iSCSI ") && found.contains("iSER "), "{found}");
     }
+    assert!(!server.log().contains("has come to a portal"), "nothing is tried: {}", server.log());
     assert!(server.stop().success(), "{}", server.log());
 }
 

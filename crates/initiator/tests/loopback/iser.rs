@@ -6,6 +6,7 @@ mod strangers;
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, Server as Place, Url, targets};
+use sanwire_iscsi::{OtherPortal, PortalCarrier};
 use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 
 use crate::{config, options};
@@ -136,6 +137,12 @@ fn a_portal_of_iser_tells_of_itself_in_discovery() {
         assert_eq!(found.len(), 1, "{scheme}");
         let expected = [(format!("127.0.0.1:{}", host.port), 1)];
         assert_eq!((found[0].name.as_str(), &found[0].addresses[..]), (NAME, &expected[..]), "{scheme}");
+        // Of the other one it tells who asks.
+        let other = url(&target, scheme, false);
+        let Place::Iscsi(other) = &other.server else { panic!("{other}") };
+        let carrier = if scheme == "iser" { PortalCarrier::Tcp } else { PortalCarrier::Iwarp };
+        let other = OtherPortal { carrier, address: format!("127.0.0.1:{}", other.port), group_tag: 1 };
+        assert_eq!(found[0].others, Some(vec![other]), "{scheme}");
     }
     target.stop().unwrap();
 }

@@ -21,6 +21,7 @@ mod digest;
 mod login;
 mod name;
 mod negotiation;
+mod other_portals;
 mod outbox;
 mod parameters;
 mod receiver;
@@ -42,6 +43,7 @@ pub use login::{
     TargetEntry, TargetId,
 };
 pub use name::{IscsiName, Isid, NameError};
+pub use other_portals::OtherPortal;
 pub use outbox::Outbox;
 pub use parameters::{ConnectionParameters, SessionParameters};
 pub use receiver::{Beginning, Destination, Pdu, Receiver, Step};

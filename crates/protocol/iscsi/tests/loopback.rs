@@ -47,8 +47,12 @@ impl Directory for OneTarget {
         Ok(Authentication::default())
     }
 
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        vec![(name(), vec!["10.0.0.1:3260,1".into()])]
+    fn visible(&self, _: &IscsiName, _: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+        match portal.carrier {
+            PortalCarrier::Tcp => vec![(name(), vec!["10.0.0.1:3260,1".into()])],
+            PortalCarrier::Iwarp => vec![(name(), vec!["10.0.0.1:3261,1".into()])],
+            PortalCarrier::Adapter => Vec::new(),
+        }
     }
 }
 
@@ -298,7 +302,9 @@ fn a_discovery_session_finds_the_target() {
         ClientEvent::Targets(targets) => Some(targets.clone()),
         _ => None,
     });
-    let expected = DiscoveredTarget { name: name(), addresses: vec![("10.0.0.1:3260".into(), 1)] };
+    let other = OtherPortal { carrier: PortalCarrier::Iwarp, address: "10.0.0.1:3261".into(), group_tag: 1 };
+    let addresses = vec![("10.0.0.1:3260".into(), 1)];
+    let expected = DiscoveredTarget { name: name(), addresses, others: Some(vec![other]) };
     assert_eq!(targets, Some(vec![expected]));
     world.client.disconnect(world.now);
     world.run(usize::MAX);

@@ -121,4 +121,6 @@ pub struct Counts {
     pub registered_ever: u64,
     /// Receives that are posted.
     pub receives: u64,
+    /// The most data of a packet on its path, once that is known: the path MTU of an adapter.
+    pub segment_bytes: Option<u32>,
 }

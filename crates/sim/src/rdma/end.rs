@@ -14,6 +14,9 @@ use super::side::{Phase, Post, Reading, Side, Window, Word};
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 const ADDRESSES_OF_WINDOW: u64 = 1 << 32;
 
+/// The most data of a packet between adapters in memory, as they say: there are no packets.
+pub const PATH_MTU_BYTES: u32 = 4096;
+
 /// One end of a connection by adapters in memory.
 pub struct End {
     cable: Cable,
@@ -182,6 +185,7 @@ impl QueuePair for End {
             registered: side.windows.len() as u64,
             registered_ever: side.registered_ever,
             receives: side.receives.len() as u64,
+            segment_bytes: side.is_established.then_some(PATH_MTU_BYTES),
         })
     }
 }

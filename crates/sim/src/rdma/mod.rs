@@ -15,7 +15,7 @@ mod steps;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::end::End;
+pub use self::end::{End, PATH_MTU_BYTES};
 use self::side::Side;
 use crate::random::Random;
 

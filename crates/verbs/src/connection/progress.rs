@@ -157,6 +157,7 @@ impl Connection {
 
     fn establish(&mut self, terms: Terms) {
         self.reads_max = terms.ord;
+        self.path_mtu_bytes = self.endpoint.as_ref().and_then(Endpoint::path_mtu_bytes);
         self.phase = Phase::Established;
         self.events.push_back(Event::Connected(terms));
     }

@@ -46,6 +46,7 @@ api! {
         ibv_get_device_list: fn(*mut c_int) -> *mut *mut Device;
         ibv_free_device_list: fn(*mut *mut Device);
         ibv_query_device: fn(*mut Context, *mut DeviceAttributes) -> c_int;
+        ibv_query_qp: fn(*mut QueuePair, *mut QpAttributes, c_int, *mut QpInitAttributes) -> c_int;
         ibv_alloc_pd: fn(*mut Context) -> *mut ProtectionDomain;
         ibv_dealloc_pd: fn(*mut ProtectionDomain) -> c_int;
         ibv_reg_mr: fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;

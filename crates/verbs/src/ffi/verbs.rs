@@ -258,3 +258,41 @@ pub(crate) struct QpLimits {
 
 /// `IBV_QPT_RC`: reliable and connected.
 pub(crate) const QP_RELIABLE: c_int = 2;
+
+/// `ibv_qp_attr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct QpAttributes {
+    _states: [c_int; 2],
+    /// Of the numbers that [`mtu_bytes`] knows.
+    pub(crate) path_mtu: c_int,
+    _migration: c_int,
+    _rest: [u64; 16],
+}
+assert_layout!(QpAttributes, 144, path_mtu = 8);
+
+impl QpAttributes {
+    /// Those of which nothing is said.
+    pub(crate) fn new() -> QpAttributes {
+        QpAttributes { _states: [0; 2], path_mtu: 0, _migration: 0, _rest: [0; 16] }
+    }
+}
+
+/// `IBV_QP_PATH_MTU`: what is asked of a queue pair.
+pub(crate) const QP_PATH_MTU: c_int = 1 << 8;
+
+/// What a number of `ibv_mtu` stands for: the most data of a packet, in bytes. `None` for one that is none: some iWARP adapters say 0.
+pub(crate) fn mtu_bytes(number: c_int) -> Option<u32> {
+    (1..=5).contains(&number).then(|| 128 << number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mtu_is_what_its_number_stands_for() {
+        let bytes: Vec<_> = (0..7).map(mtu_bytes).collect();
+        assert_eq!(bytes, [None, Some(256), Some(512), Some(1024), Some(2048), Some(4096), None]);
+    }
+}

@@ -3,7 +3,7 @@
 use sanwire_buffer::{Head, Slice, Slices};
 use sanwire_iser::QueuePair;
 use sanwire_iwarp::{Closed, Event, Order, Refusal, SendKind, WorkId};
-use sanwire_verbs::ConnectOptions;
+use sanwire_verbs::{ConnectOptions, Transport};
 
 use crate::ends::{MESSAGE_BYTES, MESSAGES, UNASKED, address, message, pair};
 
@@ -33,6 +33,16 @@ fn a_message_is_its_head_and_all_pieces_of_its_data() {
     let order = Order::Send { kind: SendKind::default(), head: Head::from(vec![9; 48]), data };
     initiator.0.order(order, Some(WorkId(1))).map_err(|refused| refused.refusal).unwrap();
     assert_eq!(target.message(), [vec![9; 48], pieces.concat()].concat());
+}
+
+#[test]
+fn both_ends_know_the_mtu_of_their_path() {
+    let Some(address) = address() else { return };
+    let (initiator, target) = pair(address, ConnectOptions::default());
+    let [told, other] = [&initiator, &target].map(|end| end.0.counts().segment_bytes);
+    assert_eq!(told, other);
+    let may_tell_none = initiator.0.adapter().is_some_and(|adapter| adapter.transport == Transport::Iwarp);
+    assert!(told.map_or(may_tell_none, |bytes| bytes.is_power_of_two() && (256..=4096).contains(&bytes)), "{told:?}");
 }
 
 #[test]

@@ -20,18 +20,31 @@ impl<'a> Portal<'a> {
 
     /// Where a target is: here, if this is one of its portals, and else at the first of these.
     pub(super) fn of_target(&self, addresses: &[(String, u16)]) -> IscsiServer {
-        let portals = addresses.iter().filter_map(|(address, _)| {
-            match format!("iscsi://{address}").parse::<Url>().ok()?.server {
-                Server::Iscsi(portal) => Some((portal.host, portal.port)),
-                _ => None,
-            }
-        });
-        let portals: Vec<(String, u16)> = portals.collect();
+        let portals: Vec<(String, u16)> = addresses.iter().filter_map(|(address, _)| place_of(address)).collect();
         match portals.first() {
             Some((host, port)) if !portals.iter().any(|portal| self.addresses.contains(portal)) => {
                 IscsiServer { host: host.clone(), port: *port, ..self.asked.clone() }
             }
             _ => self.asked.clone(),
         }
+    }
+
+    /// Where it is in another way: at this host, if one of these portals is there, and else at the first of them; `None` without any.
+    pub(super) fn of_other(&self, addresses: &[&str], is_iser: bool) -> Option<IscsiServer> {
+        let portals: Vec<(String, u16)> = addresses.iter().filter_map(|address| place_of(address)).collect();
+        let is_here = |host: &String| self.addresses.iter().any(|(known, _)| known == host);
+        let (host, port) = match portals.iter().find(|(host, _)| is_here(host)) {
+            Some((_, port)) => (self.asked.host.clone(), *port),
+            None => portals.first()?.clone(),
+        };
+        Some(IscsiServer { host, port, is_iser, ..self.asked.clone() })
+    }
+}
+
+/// The host and the port of a portal's address.
+pub(super) fn place_of(address: &str) -> Option<(String, u16)> {
+    match format!("iscsi://{address}").parse::<Url>().ok()?.server {
+        Server::Iscsi(portal) => Some((portal.host, portal.port)),
+        _ => None,
     }
 }

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, IserPath, Server as Place, Url, targets};
+use sanwire_iscsi::PortalCarrier;
 use sanwire_iwarp::Event;
 use sanwire_rdma::{Adapters, Rdma};
 use sanwire_server::{
     AllowList, Answer, Asker, ManagementHandle, Manager, Request, Response, Server, ServerConfig, TargetNodeConfig,
     Wire,
 };
-use sanwire_sim::rdma::AdapterPlan;
+use sanwire_sim::rdma::{AdapterPlan, PATH_MTU_BYTES};
 
 use super::{NAME, all, patterned};
 use crate::adapters::Fabric;
@@ -125,6 +126,12 @@ fn a_portal_by_adapters_tells_of_those_by_adapters_and_one_by_tcp_of_those_by_tc
         let found = targets(host, &options).unwrap();
         let expected = [(format!("127.0.0.1:{}", host.port), 1)];
         assert_eq!((found[0].name.as_str(), &found[0].addresses[..]), (NAME, &expected[..]), "{wire}");
+        let others = found[0].others.iter().flatten().map(|other| (other.carrier, other.address.clone()));
+        let by_adapter = |wire: &Wire| wire.to_string().contains("path=rdma");
+        let is_other = |other: &&Wire| by_adapter(other) != by_adapter(wire);
+        let other = target.wires().iter().find(is_other).and_then(Wire::portal).unwrap().0.to_string();
+        let carrier = if by_adapter(wire) { PortalCarrier::Iwarp } else { PortalCarrier::Adapter };
+        assert_eq!(others.collect::<Vec<_>>(), [(carrier, other)], "{wire}");
     }
     target.stop().unwrap();
 }
@@ -216,6 +223,10 @@ fn a_session_by_an_adapter_is_seen_counted_and_ended() {
     let Answer::Links(links) = ask(Request::Links) else { panic!("no links") };
     assert_eq!((links[0].connections, links[1].connections), (Some(1), Some(0)), "{links:?}");
     assert!(links[0].received_bytes > 1 << 20 && links[1].received_bytes == 0, "{links:?}");
+    let Answer::Statistics(statistics) = ask(Request::Statistics) else { panic!("no statistics") };
+    let rdma = statistics.connections[0].data.as_ref().and_then(|data| data.rdma.clone()).expect("RDMA");
+    assert_eq!((rdma.adapter.as_deref(), rdma.segment_bytes), (Some("memory0 (RDMA in memory)"), Some(PATH_MTU_BYTES)));
+    assert!(rdma.credits > 0 && rdma.stags_ever > 0 && rdma.fpdu_max_bytes == 0, "{rdma:?}");
     let before = fabric.connections();
     ask(Request::DropSession { session: sessions[0].id.clone() });
     write(&mut client);

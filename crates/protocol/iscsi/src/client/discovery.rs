@@ -5,6 +5,7 @@ use sanwire_buffer::Slice;
 use super::link::{Link, Request};
 use super::types::DiscoveredTarget;
 use super::{Client, ClientEvent, Stage, State, Trouble};
+use crate::other_portals::{ASKS, OtherPortal, TELLS, of_address};
 use crate::wire::{TAG_NONE, TextRequest, TextResponse};
 
 /// Targets of a discovery session, and addresses of each, at the most.
@@ -44,7 +45,12 @@ impl Client {
             return;
         };
         self.wants_targets = false;
-        let text: &[u8] = if self.config.target.is_none() { b"SendTargets=All\0" } else { b"SendTargets=\0" };
+        // Linux' target looks at what comes first, and at nothing behind it.
+        let text = if self.config.target.is_none() {
+            format!("SendTargets=All\0{ASKS}=Yes\0")
+        } else {
+            "SendTargets=\0".into()
+        };
         session.text = Some(Exchange { is_discovery: true, ..Exchange::default() });
         let request = TextRequest {
             is_immediate: true,
@@ -55,7 +61,7 @@ impl Client {
             expected_status_number: link.expected_status().0,
             ..TextRequest::default()
         };
-        link.request(request.task_tag, Request::Text, request.write(), Some(Slice::from(text.to_vec())));
+        link.request(request.task_tag, Request::Text, request.write(), Some(Slice::from(text.into_bytes())));
     }
 
     /// The target wants to negotiate: it may speak after our empty request (RFC 7143 11.9.1).
@@ -142,7 +148,7 @@ fn negotiated(text: &[u8], link: &mut Link) -> Vec<u8> {
 /// What SendTargets brought. A name that is none, and what belongs to it, is left out.
 fn targets(text: &[u8]) -> Result<Vec<DiscoveredTarget>, Trouble> {
     let mut found: Vec<DiscoveredTarget> = Vec::new();
-    let mut is_known = false;
+    let (mut is_known, mut tells_others) = (false, false);
     for (key, value) in pairs(text) {
         match key {
             "TargetName" => {
@@ -151,17 +157,26 @@ fn targets(text: &[u8]) -> Result<Vec<DiscoveredTarget>, Trouble> {
                 if found.len() >= TARGETS_MAX {
                     return Err(Trouble::violation(format!("it told of more than {TARGETS_MAX} targets")));
                 }
-                found.extend(name.map(|name| DiscoveredTarget { name, addresses: Vec::new() }));
+                found.extend(name.map(|name| DiscoveredTarget { name, addresses: Vec::new(), others: None }));
             }
             "TargetAddress" if is_known => {
                 let Some(target) = found.last_mut().filter(|target| target.addresses.len() < ADDRESSES_MAX) else {
                     continue;
                 };
-                let (address, tag) = value.rsplit_once(',').unwrap_or((value, "1"));
-                target.addresses.push((address.to_owned(), tag.parse().unwrap_or(1)));
+                let (address, tag) = of_address(value);
+                target.addresses.push((address.to_owned(), tag));
             }
+            TELLS if is_known => {
+                let others = found.last_mut().map(|target| target.others.get_or_insert_default());
+                let room = others.filter(|others| others.len() < ADDRESSES_MAX);
+                room.into_iter().for_each(|others| others.extend(OtherPortal::read(value)));
+            }
+            ASKS => tells_others |= value == "Yes",
             _ => {}
         }
+    }
+    for target in &mut found {
+        target.others = tells_others.then(|| target.others.take().unwrap_or_default());
     }
     Ok(found)
 }

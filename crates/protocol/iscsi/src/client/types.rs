@@ -10,6 +10,7 @@ use sanwire_scsi::{Cdb, Status};
 use crate::ConnectionId;
 use crate::chap::Credential;
 use crate::name::{IscsiName, Isid};
+use crate::other_portals::OtherPortal;
 
 /// What a client would like to agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +80,8 @@ pub struct DiscoveredTarget {
     pub name: IscsiName,
     /// Its addresses (`HOST:PORT`) with their portal group tags.
     pub addresses: Vec<(String, u16)>,
+    /// Its portals that are spoken to in another way; `None`: it does not say whether there are any.
+    pub others: Option<Vec<OtherPortal>>,
 }
 
 /// The number of a command in its client.

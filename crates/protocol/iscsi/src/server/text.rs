@@ -1,10 +1,13 @@
 //! Text exchanges in the full feature phase: which targets there are, and what may still be agreed on (RFC 7143 11.10).
 
+use std::collections::BTreeMap;
+
 use super::input::TEXT_MAX_BYTES;
 use super::session::{Rejection, Session};
 use super::shared::Shared;
 use crate::login::SessionKind;
 use crate::negotiation::receive_in_full_feature;
+use crate::other_portals::{ASKS, TELLS, others};
 use crate::receiver::Pdu;
 use crate::wire::{TAG_NONE, TextRequest, TextResponse};
 
@@ -78,11 +81,13 @@ impl Session {
     }
 
     fn answer_text(&mut self, at: usize, asked: &[u8], answer: &mut Vec<u8>, shared: &Shared) {
+        let wants_others = asked.split(|&byte| byte == 0).any(|pair| pair == format!("{ASKS}=Yes").as_bytes());
         for pair in asked.split(|&byte| byte == 0).filter(|pair| !pair.is_empty()) {
             let pair = String::from_utf8_lossy(pair);
             let Some((key, value)) = pair.split_once('=') else { continue };
             match key {
-                "SendTargets" => self.answer_send_targets(at, value, answer, shared),
+                "SendTargets" => self.answer_send_targets(at, (value, wants_others), answer, shared),
+                ASKS => put(answer, key, if value == "Yes" { value } else { "Reject" }),
                 _ => {
                     let parameters = &mut self.connections[at].parameters;
                     if let Some(reply) = receive_in_full_feature(key, value, parameters) {
@@ -93,10 +98,16 @@ impl Session {
         }
     }
 
-    /// RFC 7143 appendix C.
-    fn answer_send_targets(&self, at: usize, value: &str, answer: &mut Vec<u8>, shared: &Shared) {
-        let connection = &self.connections[at];
-        let visible = shared.config.directory.visible(&self.initiator, connection.peer, &connection.portal);
+    /// RFC 7143 appendix C; and the portals that are spoken to in another way, for who wants to know of these too.
+    fn answer_send_targets(
+        &self,
+        at: usize,
+        (value, wants_others): (&str, bool),
+        answer: &mut Vec<u8>,
+        shared: &Shared,
+    ) {
+        let (connection, directory) = (&self.connections[at], &*shared.config.directory);
+        let visible = directory.visible(&self.initiator, connection.peer, &connection.portal);
         let own = match &self.kind {
             SessionKind::Normal { name, .. } => Some(name.as_str()),
             SessionKind::Discovery => None,
@@ -108,10 +119,13 @@ impl Session {
             (Some(own), value) if value != own => return put(answer, "SendTargets", "Reject"),
             (_, value) => Some(value),
         };
+        let asks = (&self.initiator, connection.peer);
+        let others = if wants_others { others(directory, asks, &connection.portal) } else { BTreeMap::new() };
         for (name, addresses) in visible.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name.as_str()))
         {
             put(answer, "TargetName", name.as_str());
             addresses.iter().for_each(|address| put(answer, "TargetAddress", address));
+            others.get(name).into_iter().flatten().for_each(|other| put(answer, TELLS, &other.to_string()));
         }
     }
 }

@@ -46,16 +46,16 @@ impl Carrier {
     pub(crate) fn movement(&self, in_messages: u64, [stags, stags_ever]: [u64; 2]) -> Movement {
         let (counts, moved_bytes) = (self.below.pair().counts(), self.moved_bytes());
         let copied_bytes = counts.copied_bytes.min(moved_bytes);
-        let (fpdu_max_bytes, segment_bytes) = match &self.below {
-            Below::Stream(stream) => (stream.rdma.fpdu_max_bytes(), stream.segment_bytes()),
-            Below::Adapter(_) => (0, None),
+        let fpdu_max_bytes = match &self.below {
+            Below::Stream(stream) => stream.rdma.fpdu_max_bytes(),
+            Below::Adapter(_) => 0,
         };
         let rdma = Rdma {
             stags,
             stags_ever,
             credits: counts.receives,
             fpdu_max_bytes: fpdu_max_bytes as u32,
-            segment_bytes: segment_bytes.map(|bytes| bytes as u32),
+            segment_bytes: counts.segment_bytes,
         };
         Movement {
             placed_bytes: moved_bytes + in_messages,

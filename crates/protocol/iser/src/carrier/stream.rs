@@ -88,10 +88,6 @@ impl Stream {
         let most = self.segment_bytes.filter(|_| !self.takes_long_fpdus);
         self.rdma.set_segment_bytes(most.unwrap_or(usize::MAX));
     }
-
-    pub(super) fn segment_bytes(&self) -> Option<usize> {
-        self.segment_bytes
-    }
 }
 
 impl QueuePair for Stream {
@@ -166,6 +162,7 @@ impl QueuePair for Stream {
             registered: self.rdma.registered() as u64,
             registered_ever: self.rdma.registered_ever(),
             receives: self.rdma.receives_posted() as u64,
+            segment_bytes: self.segment_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
         }
     }
 }

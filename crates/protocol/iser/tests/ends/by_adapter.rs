@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sanwire_iscsi::{ClientEvent, Failure};
 use sanwire_sim::random::Random;
-use sanwire_sim::rdma::AdapterPlan;
+use sanwire_sim::rdma::{AdapterPlan, PATH_MTU_BYTES};
 
 use super::rounds::{keeps_what_is_written, pattern};
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
@@ -122,7 +122,8 @@ fn both_ends_say_how_data_has_come_and_how_much_memory_was_open() {
         assert!((length as u64..length as u64 + 1000).contains(&movement.placed_bytes), "{movement:?}");
         assert_eq!(movement.direct_bytes, length as u64);
         let rdma = movement.rdma.expect("RDMA");
-        assert_eq!((rdma.stags, rdma.stags_ever, rdma.fpdu_max_bytes, rdma.segment_bytes), (0, 2, 0, None));
+        assert_eq!((rdma.stags, rdma.stags_ever, rdma.fpdu_max_bytes), (0, 2, 0));
+        assert_eq!(rdma.segment_bytes, Some(PATH_MTU_BYTES));
     }
     let connection = world.connections()[0];
     let carried = world.client.carried(connection).expect("an adapter");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sanwire_core::Instant;
-use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure, Movement};
+use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure, Movement, OtherPortal, PortalCarrier};
 
 use super::odd::{failing, forgetful};
 use super::rounds::{keeps_what_is_written, pattern};
@@ -19,7 +19,10 @@ fn a_discovery_session_finds_the_target() {
         ClientEvent::Targets(targets) => Some(targets.clone()),
         _ => None,
     });
-    let expected = DiscoveredTarget { name: name(), addresses: vec![("10.0.0.1:3260".into(), 1)] };
+    let other = |carrier, address: &str| OtherPortal { carrier, address: address.into(), group_tag: 1 };
+    let others = vec![other(PortalCarrier::Tcp, "10.0.0.2:3261"), other(PortalCarrier::Adapter, "10.0.0.1:3260")];
+    let addresses = vec![("10.0.0.1:3260".into(), 1)];
+    let expected = DiscoveredTarget { name: name(), addresses, others: Some(others) };
     assert_eq!(targets, Some(vec![expected]), "{:?} {:?}", world.events, world.host.refusals);
     world.client.disconnect(world.now);
     world.run(usize::MAX);

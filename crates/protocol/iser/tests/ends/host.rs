@@ -36,8 +36,9 @@ impl Directory for OneTarget {
         Ok(Authentication::default())
     }
 
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        vec![(name(), vec!["10.0.0.1:3260,1".into()])]
+    fn visible(&self, _: &IscsiName, _: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+        let address = if portal.carrier.is_rdma() { "10.0.0.1:3260,1" } else { "10.0.0.2:3261,1" };
+        vec![(name(), vec![address.into()])]
     }
 }
 

@@ -167,7 +167,7 @@ pub struct RdmaStatistics {
     pub credits: u64,
     /// Bytes of the longest FPDU that is sent; zero by an adapter.
     pub fpdu_max_bytes: u32,
-    /// Bytes of TCP's segments (MSS), once they are known.
+    /// Bytes of TCP's segments (MSS), once they are known; by an adapter the most data of a packet on its path (path MTU), if it tells.
     #[serde(default)]
     pub segment_bytes: Option<u32>,
     /// The RDMA adapter of the server that carries it; null: iWARP over TCP, in software.

@@ -2,6 +2,8 @@ use proptest::prelude::*;
 use sanwire_buffer::Region;
 
 use super::*;
+use crate::login::PortalCarrier;
+use crate::other_portals::OtherPortal;
 use crate::wire::{NopIn, NopOut, TextRequest, TextResponse};
 
 #[test]
@@ -178,7 +180,8 @@ fn targets_are_told_of_in_many_pdus() {
         let (header, asked) = world.take(connection).unwrap();
         let request = TextRequest::read(&header);
         assert_eq!(request.transfer_tag, if at == 0 { TAG_NONE } else { 7 });
-        assert_eq!(asked, if at == 0 { &b"SendTargets=All\0"[..] } else { &[] });
+        let first = &b"SendTargets=All\0X-org.sanwire.OtherPortals=Yes\0"[..];
+        assert_eq!(asked, if at == 0 { first } else { &[] });
         let is_last = at + 1 == parts.len();
         let response = TextResponse {
             is_final: is_last,
@@ -193,6 +196,32 @@ fn targets_are_told_of_in_many_pdus() {
     assert_eq!(targets.len(), 1000);
     assert_eq!(targets[999].name.as_str(), "iqn.2026-11.org.sanwire:disk999");
     assert_eq!(targets[999].addresses, [("10.0.0.1:3260".to_owned(), 999)]);
+}
+
+/// Only who answers the question has told of all.
+#[test]
+fn portals_that_are_spoken_to_in_another_way_are_told_by_who_knows_the_question() {
+    let told = |answer: &str| {
+        let mut world = World::new(ClientConfig { target: None, ..config() });
+        world.keys.clear();
+        let connection = world.only();
+        world.client.discover(world.now);
+        world.log_in(connection);
+        let (header, _) = world.take(connection).unwrap();
+        let target = "TargetName=iqn.2026-11.org:disk\0TargetAddress=10.0.0.1:3260,1\0";
+        let others = "X-org.sanwire.OtherPortal=iser:10.0.0.1:3261,2\0X-org.sanwire.OtherPortal=new:10.0.0.1:1,2\0";
+        let text = format!("{target}{others}TargetName=iqn.2026-11.org:other\0{answer}").into_bytes();
+        let (task_tag, transfer_tag) = (header.task_tag(), TAG_NONE);
+        let response = TextResponse { is_final: true, task_tag, transfer_tag, ..TextResponse::default() };
+        world.send(connection, response.write(), text);
+        let Some(ClientEvent::Targets(targets)) = world.events.pop() else { panic!() };
+        targets.into_iter().map(|target| target.others).collect::<Vec<_>>()
+    };
+    let other = OtherPortal { carrier: PortalCarrier::Iwarp, address: "10.0.0.1:3261".into(), group_tag: 2 };
+    assert_eq!(told("X-org.sanwire.OtherPortals=Yes\0"), [Some(vec![other]), Some(vec![])]);
+    for answer in ["X-org.sanwire.OtherPortals=NotUnderstood\0", ""] {
+        assert_eq!(told(answer), [None, None], "{answer}");
+    }
 }
 
 #[test]

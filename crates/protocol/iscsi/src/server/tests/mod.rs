@@ -51,8 +51,13 @@ impl Directory for Targets {
         Ok(Authentication::default())
     }
 
-    fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
-        (0..TARGETS).map(|number| (target_name(number), vec!["192.0.2.1:3260,1".into()])).collect()
+    fn visible(&self, _: &IscsiName, _: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+        let port = match portal.carrier {
+            PortalCarrier::Tcp => 3260,
+            PortalCarrier::Iwarp => 3261,
+            PortalCarrier::Adapter => return Vec::new(),
+        };
+        (0..TARGETS).map(|number| (target_name(number), vec![format!("192.0.2.1:{port},1")])).collect()
     }
 }
 

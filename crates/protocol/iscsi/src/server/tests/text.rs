@@ -54,6 +54,23 @@ fn one_target_is_told_by_its_name() {
     assert_eq!(text(&mut world, TAG_NONE, false, b"SendTargets=iqn.2026-11.org:none\0").1, b"");
 }
 
+/// Who does not ask, as nobody else does, is told only of portals that are spoken to as the one at which it asks.
+#[test]
+fn who_asks_is_told_of_portals_that_are_spoken_to_in_another_way() {
+    let mut world = discovery();
+    let asked = |key: &str| format!("SendTargets=iqn.2026-11.org.sanwire:disk7\0{key}\0");
+    let own = "TargetName=iqn.2026-11.org.sanwire:disk7\0TargetAddress=192.0.2.1:3260,1\0";
+    let others = "X-org.sanwire.OtherPortal=iser:192.0.2.1:3261,1\0";
+    for (key, more) in [
+        ("X-org.sanwire.OtherPortals=Yes", format!("{others}X-org.sanwire.OtherPortals=Yes\0")),
+        ("X-org.sanwire.OtherPortals=No", "X-org.sanwire.OtherPortals=Reject\0".to_owned()),
+        ("X-org.sanwire.OtherPortal=Yes", "X-org.sanwire.OtherPortal=NotUnderstood\0".to_owned()),
+    ] {
+        let (_, told) = text(&mut world, TAG_NONE, false, asked(key).as_bytes());
+        assert_eq!(String::from_utf8_lossy(&told), format!("{own}{more}"), "{key}");
+    }
+}
+
 #[test]
 fn a_normal_session_is_told_of_its_own_target_only() {
     let mut world = World::with_session(parameters());

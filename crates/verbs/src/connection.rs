@@ -13,14 +13,14 @@ use sanwire_iser::{Counts, QueuePair};
 use sanwire_iwarp::{Closed, Event, Memory, Order, Refusal, Refused, Registration, Stag, Terms, WorkId};
 
 use crate::adapter::{Adapter, Capabilities};
-use crate::domain::Domains;
+use crate::domain::{Domains, Members};
 use crate::endpoint::{Endpoint, Told};
 use crate::error::Error;
 use crate::manager::{Depths, Manager, Notice};
 use crate::options::ConnectOptions;
 use crate::readiness::{Readiness, Source};
 
-/// One end of a reliable connection of an RDMA adapter: see the [crate].
+/// One end of a reliable connection of an RDMA adapter, which a [`crate::Connector`] or a [`crate::Listener`] gives: see the [crate].
 ///
 /// Its descriptor is readable whenever [`QueuePair::poll_event`] may have something to tell, but for what is there from the beginning:
 /// so it is asked once after it was made.
@@ -40,9 +40,19 @@ pub struct Connection {
     /// RDMA Reads of this end at a time, as both ends have agreed.
     reads_max: u16,
     peer: SocketAddr,
-    /// Of the listener, at an end that was connected to.
-    domains: Option<Arc<Domains>>,
+    origin: Origin,
+    /// Those of the listener, or of the connector.
+    domains: Arc<Domains>,
     trouble: Option<String>,
+}
+
+/// How it has come about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// This end connects.
+    Connects,
+    /// It was connected to.
+    Accepts,
 }
 
 enum Phase {
@@ -63,12 +73,13 @@ enum Phase {
 }
 
 impl Connection {
-    /// Begins to connect. Everything else is told by events.
-    ///
-    /// # Errors
-    /// When there is no RDMA here, or none that leads there.
-    pub fn connect(peer: SocketAddr, options: ConnectOptions) -> Result<Connection, Error> {
-        let connection = Connection::new(Manager::new()?, peer, options)?;
+    /// As [`crate::Connector::connect`].
+    pub(crate) fn connect(
+        peer: SocketAddr,
+        domains: Arc<Domains>,
+        options: ConnectOptions,
+    ) -> Result<Connection, Error> {
+        let connection = Connection::new(Manager::new()?, peer, (Origin::Connects, domains), options)?;
         connection.manager.resolve_address(peer)?;
         Ok(connection)
     }
@@ -81,13 +92,17 @@ impl Connection {
     ) -> Result<Connection, Error> {
         let peer = manager.peer_address();
         let peer = peer.ok_or_else(|| Error::number("a request has no address", libc::EAFNOSUPPORT))?;
-        let mut connection = Connection::new(manager, peer, options)?;
-        connection.domains = Some(domains);
+        let mut connection = Connection::new(manager, peer, (Origin::Accepts, domains), options)?;
         connection.take_request(notice)?;
         Ok(connection)
     }
 
-    fn new(manager: Manager, peer: SocketAddr, options: ConnectOptions) -> Result<Connection, Error> {
+    fn new(
+        manager: Manager,
+        peer: SocketAddr,
+        (origin, domains): (Origin, Arc<Domains>),
+        options: ConnectOptions,
+    ) -> Result<Connection, Error> {
         let readiness = Readiness::new()?;
         readiness.add(manager.descriptor(), Source::Manager)?;
         Ok(Connection {
@@ -102,7 +117,8 @@ impl Connection {
             expected: (0, 0),
             reads_max: 0,
             peer,
-            domains: None,
+            origin,
+            domains,
             trouble: None,
         })
     }
@@ -252,7 +268,10 @@ impl QueuePair for Connection {
     }
 
     fn invalidates(&self) -> bool {
-        self.domains.is_some() && self.capabilities.as_ref().is_some_and(|known| known.sends_invalidations)
+        self.capabilities.as_ref().is_some_and(|known| match self.origin {
+            Origin::Connects => known.opens_windows(self.options.opening),
+            Origin::Accepts => known.sends_invalidations,
+        })
     }
 
     fn trouble(&self) -> Option<String> {
@@ -260,7 +279,10 @@ impl QueuePair for Connection {
     }
 
     fn adapter(&self) -> Option<String> {
-        Connection::adapter(self).map(Adapter::to_string)
+        let Adapter { name, transport } = Connection::adapter(self)?;
+        let opens_windows = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.members() == Members::ByWindows);
+        let ways = if opens_windows { ", memory windows" } else { "" };
+        Some(format!("{name} ({transport}{ways})"))
     }
 
     fn counts(&self) -> Counts {

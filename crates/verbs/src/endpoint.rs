@@ -9,7 +9,7 @@ use sanwire_buffer::Frame;
 use sanwire_iwarp::{Ended, Event, Fault, Memory, Message, Order, Refusal, Refused, Registration, Stag, WorkId};
 
 use crate::completions::Completions;
-use crate::domain::Domain;
+use crate::domain::{Domain, Members};
 use crate::error::Error;
 use crate::ffi::{
     self, FLAGS_INVALIDATED, STATUS_FLUSHED, STATUS_LOCAL_LENGTH, STATUS_LOCAL_PROTECTION, STATUS_REMOTE_ACCESS,
@@ -72,6 +72,8 @@ impl Endpoint {
         let capabilities = &domain.capabilities;
         let most = capabilities.queue_max.min(capabilities.completions_max / 2);
         let [sends, receives] = [options.orders_max, options.receives_max].map(|wanted| wanted.clamp(1, most.max(1)));
+        // A window is bound with the order behind it.
+        let sends = if domain.members == Members::ByWindows { sends.max(2) } else { sends };
         // There is room for all that can be under way: a queue that overflows is lost.
         let completions = Completions::new(&domain, sends + receives, readiness)?;
         let orders = Orders::new(&domain, options.send_bytes)?;
@@ -107,7 +109,12 @@ impl Endpoint {
         if room[0] == 0 {
             return Err(Refusal::Full);
         }
-        self.orders.post(order, id, room, (&self.domain, &mut self.queue))
+        let posted = self.orders.post(order, id, room, self.windows.bindings(), (&self.domain, &mut self.queue));
+        // What was not taken for good may have begun.
+        if matches!(posted, Ok(()) | Err(Refusal::NotConnected)) {
+            self.windows.note_bound();
+        }
+        posted
     }
 
     pub(crate) fn read(
@@ -128,7 +135,8 @@ impl Endpoint {
     }
 
     pub(crate) fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>> {
-        if self.windows.len() >= self.registrations_max {
+        // All that are to be bound go with one order.
+        if self.windows.len() >= self.registrations_max || self.windows.unbound() + 1 >= self.sends_max {
             return Err(Refused { refusal: Refusal::Full, given: registration });
         }
         self.windows.open(registration, &self.domain)
@@ -151,6 +159,11 @@ impl Endpoint {
     /// Whether something has come back undone: the queue pair does nothing more, though nothing may have failed at this end.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed
+    }
+
+    /// Which connections have its domain.
+    pub(crate) fn members(&self) -> Members {
+        self.domain.members
     }
 
     pub(crate) fn windows(&self) -> &Windows {
@@ -200,6 +213,7 @@ impl Endpoint {
                 let buffer = self.receives.take(slot, length_bytes);
                 let has_ended_key = completion.flags & FLAGS_INVALIDATED != 0;
                 let invalidated = has_ended_key.then_some(Stag(completion.invalidated_key));
+                invalidated.into_iter().for_each(|stag| self.windows.note_ended(stag));
                 // Whether the other end has asked for that is not told; every message is looked at.
                 each(Told::Event(Event::Message(Message { buffer, is_solicited: true, invalidated })));
             }

@@ -5,9 +5,9 @@ use std::io;
 use sanwire_iser::wire::SetUp;
 use sanwire_iwarp::{Closed, Event, Request, Terms};
 
-use super::{Connection, Phase};
+use super::{Connection, Origin, Phase};
 use crate::adapter::Capabilities;
-use crate::domain::Domain;
+use crate::domain::Members;
 use crate::endpoint::{Breakage, Endpoint, Told};
 use crate::error::Error;
 use crate::ffi::{
@@ -291,14 +291,15 @@ impl Connection {
         let (Some(context), Some(capabilities)) = (self.manager.context(), self.capabilities.clone()) else {
             return Ok(());
         };
+        let members = match self.origin {
+            Origin::Connects if capabilities.opens_windows(self.options.opening) => Members::ByWindows,
+            // There the other end is told keys of what is read into.
+            Origin::Accepts if !capabilities.is_iwarp() => Members::Accepted,
+            Origin::Connects | Origin::Accepts => Members::One,
+        };
         // SAFETY: the library keeps an adapter open as long as there are identifiers that have led to it. This connection has one, and
         // drops the endpoint before it, with all that it holds of the domain.
-        let domain = unsafe {
-            match &self.domains {
-                Some(domains) => domains.of(context, capabilities)?,
-                None => Domain::of_one(context, capabilities)?,
-            }
-        };
+        let domain = unsafe { self.domains.of(context, capabilities, members)? };
         let mut endpoint = Endpoint::new(&self.manager, domain, &self.readiness, &self.options)?;
         let (count, longest_bytes) = self.expected;
         endpoint.expect(count, longest_bytes)?;

@@ -37,7 +37,12 @@ type Unused = *mut c_void;
 /// `ibv_context_ops`: what the header's inline functions call.
 #[repr(C)]
 pub(crate) struct ContextOperations {
-    _queries: [Unused; 11],
+    _queries: [Unused; 7],
+    /// Not there where there are no memory windows.
+    pub(crate) alloc_mw: Option<unsafe extern "C" fn(*mut ProtectionDomain, c_int) -> *mut MemoryWindow>,
+    _bind_mw: Unused,
+    pub(crate) dealloc_mw: Option<unsafe extern "C" fn(*mut MemoryWindow) -> c_int>,
+    _compatible: Unused,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int,
     _queues: [Unused; 12],
@@ -45,7 +50,16 @@ pub(crate) struct ContextOperations {
     pub(crate) post_recv: unsafe extern "C" fn(*mut QueuePair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int,
     _others: [Unused; 5],
 }
-assert_layout!(ContextOperations, 256, poll_cq = 88, req_notify_cq = 96, post_send = 200, post_recv = 208);
+assert_layout!(
+    ContextOperations,
+    256,
+    alloc_mw = 56,
+    dealloc_mw = 72,
+    poll_cq = 88,
+    req_notify_cq = 96,
+    post_send = 200,
+    post_recv = 208
+);
 
 /// The beginning of `ibv_context`.
 #[repr(C)]
@@ -59,7 +73,9 @@ assert_layout!(Context, 264, device = 0, operations = 8);
 /// `ibv_device_attr`.
 #[repr(C)]
 pub(crate) struct DeviceAttributes {
-    _identity: [u64; 13],
+    _identity: [u64; 12],
+    pub(crate) vendor: u32,
+    pub(crate) vendor_part: u32,
     pub(crate) hardware_version: u32,
     pub(crate) max_qp: c_int,
     pub(crate) max_qp_wr: c_int,
@@ -74,20 +90,28 @@ pub(crate) struct DeviceAttributes {
     pub(crate) max_ee_rd_atom: c_int,
     pub(crate) max_res_rd_atom: c_int,
     pub(crate) max_qp_init_rd_atom: c_int,
-    _rest: [u32; 18],
+    _domains: [u32; 4],
+    pub(crate) max_mw: c_int,
+    _rest: [u32; 13],
 }
 assert_layout!(
     DeviceAttributes,
     232,
+    vendor = 96,
     max_qp_wr = 112,
     capabilities = 116,
     max_cqe = 132,
     max_qp_rd_atom = 144,
-    max_qp_init_rd_atom = 156
+    max_qp_init_rd_atom = 156,
+    max_mw = 176
 );
 
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: it sends messages that end keys of the other end, among other things.
 pub(crate) const CAPABILITY_MEMORY_MANAGEMENT: u32 = 1 << 21;
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2A` and `IBV_DEVICE_MEM_WINDOW_TYPE_2B`: memory windows whose keys one queue pair knows alone.
+pub(crate) const CAPABILITY_WINDOWS: u32 = 1 << 23 | 1 << 24;
+/// The vendor of rxe, the kernel's RoCE in software: that of who has none.
+pub(crate) const VENDORS_RXE: [u32; 2] = [0, 0xff_ffff];
 
 /// `ibv_mr`.
 #[repr(C)]
@@ -105,6 +129,22 @@ assert_layout!(MemoryRegion, 48, address = 16, length = 24, local_key = 36, remo
 pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(crate) const ACCESS_REMOTE_WRITE: c_int = 2;
 pub(crate) const ACCESS_REMOTE_READ: c_int = 4;
+pub(crate) const ACCESS_WINDOWS: c_int = 16;
+
+/// `ibv_mw`.
+#[repr(C)]
+pub(crate) struct MemoryWindow {
+    pub(crate) context: *mut Context,
+    _domain: *mut ProtectionDomain,
+    /// Whoever binds a window of type 2 writes the new key here.
+    pub(crate) remote_key: u32,
+    _handle: u32,
+    _kind: c_int,
+}
+assert_layout!(MemoryWindow, 32, remote_key = 16);
+
+/// `IBV_MW_TYPE_2`.
+pub(crate) const WINDOW_TYPE_2: c_int = 2;
 
 /// The beginning of `ibv_comp_channel`.
 #[repr(C)]
@@ -150,7 +190,11 @@ pub(crate) struct SendRequest {
     pub(crate) invalidate_key: u32,
     pub(crate) remote_address: u64,
     pub(crate) remote_key: u32,
-    _others: [u64; 9],
+    _others: [u64; 3],
+    pub(crate) window: *mut MemoryWindow,
+    /// The key that it gets.
+    pub(crate) window_key: u32,
+    pub(crate) window_over: WindowOver,
 }
 assert_layout!(
     SendRequest,
@@ -162,8 +206,22 @@ assert_layout!(
     flags = 32,
     invalidate_key = 36,
     remote_address = 40,
-    remote_key = 48
+    remote_key = 48,
+    window = 80,
+    window_key = 88,
+    window_over = 96
 );
+
+/// `ibv_mw_bind_info`: the memory that is seen by a window.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct WindowOver {
+    pub(crate) region: *mut MemoryRegion,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) access: c_int,
+}
+assert_layout!(WindowOver, 32, address = 8, length = 16, access = 24);
 
 impl SendRequest {
     /// One of no bytes, which asks for nothing.
@@ -178,7 +236,10 @@ impl SendRequest {
             invalidate_key: 0,
             remote_address: 0,
             remote_key: 0,
-            _others: [0; 9],
+            _others: [0; 3],
+            window: std::ptr::null_mut(),
+            window_key: 0,
+            window_over: WindowOver { region: std::ptr::null_mut(), address: 0, length: 0, access: 0 },
         }
     }
 }
@@ -187,6 +248,7 @@ impl SendRequest {
 pub(crate) const OPCODE_WRITE: c_int = 0;
 pub(crate) const OPCODE_SEND: c_int = 2;
 pub(crate) const OPCODE_READ: c_int = 4;
+pub(crate) const OPCODE_BIND_WINDOW: c_int = 8;
 pub(crate) const OPCODE_SEND_WITH_INVALIDATE: c_int = 9;
 /// `IBV_SEND_*`.
 pub(crate) const SEND_SIGNALED: u32 = 2;

@@ -7,3 +7,4 @@ mod data;
 mod ends;
 mod failures;
 mod messages;
+mod windows;

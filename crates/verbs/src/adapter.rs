@@ -109,6 +109,9 @@ pub(crate) struct Capabilities {
     pub(crate) reads_given_max: u8,
     /// It sends messages that end a key of the other end.
     pub(crate) sends_invalidations: bool,
+    /// Receives of one queue that queue pairs share, at the most.
+    pub(crate) shared_receives_max: u32,
+    /// What windows it has.
     pub(crate) windows: WindowKind,
 }
 
@@ -156,6 +159,7 @@ impl Capabilities {
             reads_served_max: depth(attributes.max_qp_rd_atom),
             reads_given_max: depth(attributes.max_qp_init_rd_atom),
             sends_invalidations: attributes.capabilities & CAPABILITY_MEMORY_MANAGEMENT != 0,
+            shared_receives_max: shared_receives(&attributes),
             windows: windows(&attributes),
         })
     }
@@ -172,6 +176,12 @@ impl Capabilities {
     pub(crate) fn is_iwarp(&self) -> bool {
         self.adapter.transport == Transport::Iwarp
     }
+}
+
+/// A completion queue has room for all of them, besides others.
+fn shared_receives(attributes: &DeviceAttributes) -> u32 {
+    let most = if attributes.max_srq > 0 { attributes.max_srq_wr.min(attributes.max_cqe / 2) } else { 0 };
+    u32::try_from(most).unwrap_or(0)
 }
 
 /// rxe holds what a key is used for against all of the memory that is registered, not against the window (Linux 6.12: `check_rkey`); and

@@ -280,9 +280,12 @@ impl QueuePair for Connection {
 
     fn adapter(&self) -> Option<String> {
         let Adapter { name, transport } = Connection::adapter(self)?;
-        let opens_windows = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.members() == Members::ByWindows);
-        let ways = if opens_windows { ", memory windows" } else { "" };
-        Some(format!("{name} ({transport}{ways})"))
+        let way = match &self.endpoint {
+            Some(endpoint) if endpoint.members() == Members::ByWindows => ", memory windows",
+            Some(endpoint) if endpoint.shares_receives() => ", shared receives",
+            _ => "",
+        };
+        Some(format!("{name} ({transport}{way})"))
     }
 
     fn counts(&self) -> Counts {

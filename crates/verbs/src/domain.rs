@@ -7,6 +7,7 @@ use sanwire_buffer::Region;
 use crate::adapter::Capabilities;
 use crate::error::Error;
 use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_WINDOWS, Context, MemoryRegion, ProtectionDomain};
+use crate::shared_receives::SharedReceives;
 
 /// Regions that one domain has registered as a whole, at the most.
 const REGIONS_MAX: usize = 16;
@@ -120,15 +121,44 @@ impl Drop for Domain {
 
 /// The domains of one listener, or of those that connect: one for each adapter, that all its connections share.
 ///
-/// They belong to the connections. An adapter that was unplugged is closed behind its last connection, and what belongs to it must be gone
-/// by then; another one may be opened at the same place in memory.
+/// They belong to the connections, as do the receives that those share. An adapter that was unplugged is closed behind its last connection,
+/// and what belongs to it must be gone by then; another one may be opened at the same place in memory.
 #[derive(Default)]
-pub(crate) struct Domains(Mutex<Vec<Shared<Domain>>>);
+pub(crate) struct Domains {
+    domains: Mutex<Vec<Shared<Domain>>>,
+    receives: Mutex<Vec<Shared<SharedReceives>>>,
+    /// Receives of one adapter that its connections share, at the most.
+    receives_max: u32,
+}
 
 /// What there is for an adapter, whose context has this address, as long as somebody else holds it.
 type Shared<T> = (usize, Weak<T>);
 
 impl Domains {
+    /// Those whose connections share so many receives of an adapter, at the most; 0 for none.
+    pub(crate) fn sharing(receives_max: u32) -> Domains {
+        Domains { receives_max, ..Domains::default() }
+    }
+
+    /// The receives that the connections of a domain share, each for a message of at most so many bytes; `None` where they do not.
+    ///
+    /// # Errors
+    /// The adapter's.
+    pub(crate) fn receives_of(
+        &self,
+        domain: &Arc<Domain>,
+        longest_bytes: usize,
+    ) -> Result<Option<Arc<SharedReceives>>, Error> {
+        let most = self.receives_max.min(domain.capabilities.shared_receives_max);
+        if domain.members != Members::Accepted || most == 0 {
+            return Ok(None);
+        }
+        let mut all = self.receives.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = domain.pointer.addr();
+        all.retain(|(known, one)| *known != of || one.upgrade().is_some_and(|one| !one.is_worn()));
+        shared(&mut all, of, || SharedReceives::new(domain, most, longest_bytes).map(Arc::new)).map(Some)
+    }
+
     /// The domain for a connection of an adapter, which is another one each time where it is for one.
     ///
     /// # Safety
@@ -146,7 +176,7 @@ impl Domains {
             // SAFETY: the caller promises what this wants.
             return unsafe { Domain::new(context, capabilities, members) };
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
         shared(&mut all, context.addr(), || {
             // SAFETY: as above.
             unsafe { Domain::new(context, capabilities, members) }

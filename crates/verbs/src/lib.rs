@@ -20,9 +20,9 @@
 //! and by exactly as many bytes, as it is needed. A listener on InfiniBand or RoCE gives no keys away, and memory windows have keys for one
 //! queue pair alone: there a [`Region`](sanwire_buffer::Region) is registered as a whole, for this end alone, as long as there are
 //! connections; whatever lies in it is sent from there and read to there, and a window to it is one request to the adapter, which goes
-//! with the message that tells of it. Messages and other short data are copied, to and from memory
-//! that belongs to the connection. What was given to a connection is let go of when its request has ended, or behind the queue pair, which
-//! is destroyed first.
+//! with the message that tells of it. Messages and other short data are copied, to and from memory that belongs to the connection; or, of
+//! messages that come to a listener on InfiniBand or RoCE, to all its connections by that adapter, which share a receive queue. What was
+//! given to a connection is let go of when its request has ended, or behind the queue pair, which is destroyed first.
 //!
 //! **Children.** From Linux 5.12 on a child of this process gets copies of memory that is registered, and this process keeps the pages that
 //! the adapter knows; so nothing is done about that here (`ibv_fork_init`).
@@ -36,6 +36,7 @@ mod domain;
 mod endpoint;
 mod error;
 mod ffi;
+mod last_receives;
 mod listener;
 mod manager;
 mod memory;
@@ -46,6 +47,8 @@ mod queue;
 mod readiness;
 mod reads;
 mod receives;
+mod shared_receives;
+mod slots;
 mod windows;
 
 pub use adapter::{Adapter, Transport, available};

@@ -52,12 +52,15 @@ impl Default for ConnectOptions {
 pub struct ListenOptions {
     /// Requests that may wait for [`crate::Listener::accept`]; more are refused.
     pub backlog: u16,
+    /// Receives of one adapter that its connections share, at the most: memory for so many messages is locked when there are many
+    /// connections. 0 has each connection have its own, as those by iWARP have them anyway.
+    pub shared_receives_max: u32,
     /// For each connection.
     pub connection: ConnectOptions,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        ListenOptions { backlog: 128, connection: ConnectOptions::default() }
+        ListenOptions { backlog: 128, shared_receives_max: 2048, connection: ConnectOptions::default() }
     }
 }

@@ -264,10 +264,7 @@ mod tests {
         let all = requests(&order, 3, &[ScatterGather::default()], vec![bind(), bind()]);
         let told: Vec<_> = all.iter().map(|one| (one.opcode, one.flags, one.id)).collect();
         let id = Work::Order(3).id();
-        assert_eq!(
-            told,
-            [(OPCODE_BIND_WINDOW, 0, id), (OPCODE_BIND_WINDOW, 0, id), (OPCODE_SEND, SEND_SIGNALED, id)]
-        );
+        assert_eq!(told, [(OPCODE_BIND_WINDOW, 0, id), (OPCODE_BIND_WINDOW, 0, id), (OPCODE_SEND, SEND_SIGNALED, id)]);
     }
 
     #[test]

@@ -273,6 +273,7 @@ impl Connection {
         let depths =
             Depths { served: bounded(proposed.served, most.served), given: bounded(proposed.given, most.given) };
         self.manager.accept(private_data, depths)?;
+        self.endpoint.iter().for_each(Endpoint::begin);
         self.phase = Phase::Accepting(terms(depths, Vec::new()));
         Ok(())
     }
@@ -300,8 +301,9 @@ impl Connection {
         // SAFETY: the library keeps an adapter open as long as there are identifiers that have led to it. This connection has one, and
         // drops the endpoint before it, with all that it holds of the domain.
         let domain = unsafe { self.domains.of(context, capabilities, members)? };
-        let mut endpoint = Endpoint::new(&self.manager, domain, &self.readiness, &self.options)?;
         let (count, longest_bytes) = self.expected;
+        let shared = self.domains.receives_of(&domain, longest_bytes)?;
+        let mut endpoint = Endpoint::new(&self.manager, domain, shared, &self.readiness, &self.options)?;
         endpoint.expect(count, longest_bytes)?;
         self.endpoint = Some(endpoint);
         Ok(())

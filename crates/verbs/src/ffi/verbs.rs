@@ -15,8 +15,6 @@ pub(crate) struct Opaque {
 
 /// `ibv_pd`.
 pub(crate) type ProtectionDomain = Opaque;
-/// `ibv_srq`.
-pub(crate) type SharedReceiveQueue = Opaque;
 
 /// `ibv_device`.
 #[repr(C)]
@@ -45,7 +43,10 @@ pub(crate) struct ContextOperations {
     _compatible: Unused,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int,
-    _queues: [Unused; 12],
+    _queues: [Unused; 7],
+    pub(crate) post_srq_recv:
+        unsafe extern "C" fn(*mut SharedReceiveQueue, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int,
+    _queue_pairs: [Unused; 4],
     pub(crate) post_send: unsafe extern "C" fn(*mut QueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int,
     pub(crate) post_recv: unsafe extern "C" fn(*mut QueuePair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int,
     _others: [Unused; 5],
@@ -57,6 +58,7 @@ assert_layout!(
     dealloc_mw = 72,
     poll_cq = 88,
     req_notify_cq = 96,
+    post_srq_recv = 160,
     post_send = 200,
     post_recv = 208
 );
@@ -66,9 +68,12 @@ assert_layout!(
 pub(crate) struct Context {
     pub(crate) device: *mut Device,
     pub(crate) operations: ContextOperations,
+    _commands: c_int,
+    /// Where the kernel tells of what belongs to no completion.
+    pub(crate) events: c_int,
     _pinned: PhantomPinned,
 }
-assert_layout!(Context, 264, device = 0, operations = 8);
+assert_layout!(Context, 272, device = 0, operations = 8, events = 268);
 
 /// `ibv_device_attr`.
 #[repr(C)]
@@ -92,7 +97,10 @@ pub(crate) struct DeviceAttributes {
     pub(crate) max_qp_init_rd_atom: c_int,
     _domains: [u32; 4],
     pub(crate) max_mw: c_int,
-    _rest: [u32; 13],
+    _groups: [u32; 8],
+    pub(crate) max_srq: c_int,
+    pub(crate) max_srq_wr: c_int,
+    _rest: [u32; 3],
 }
 assert_layout!(
     DeviceAttributes,
@@ -103,7 +111,9 @@ assert_layout!(
     max_cqe = 132,
     max_qp_rd_atom = 144,
     max_qp_init_rd_atom = 156,
-    max_mw = 176
+    max_mw = 176,
+    max_srq = 212,
+    max_srq_wr = 216
 );
 
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: it sends messages that end keys of the other end, among other things.
@@ -160,6 +170,36 @@ pub(crate) struct CompletionQueue {
     pub(crate) context: *mut Context,
     _pinned: PhantomPinned,
 }
+
+/// The beginning of `ibv_srq`.
+#[repr(C)]
+pub(crate) struct SharedReceiveQueue {
+    pub(crate) context: *mut Context,
+    _pinned: PhantomPinned,
+}
+
+/// `ibv_srq_init_attr`.
+#[repr(C)]
+pub(crate) struct SrqInitAttributes {
+    pub(crate) context: *mut c_void,
+    pub(crate) receives: u32,
+    pub(crate) pieces: u32,
+    /// So few are left when the kernel is to tell; 0 for never.
+    pub(crate) limit: u32,
+}
+assert_layout!(SrqInitAttributes, 24, receives = 8, pieces = 12, limit = 16);
+
+/// `ibv_async_event`.
+#[repr(C)]
+pub(crate) struct AsyncEvent {
+    /// What it is about; an address, but for events of ports.
+    pub(crate) element: *mut c_void,
+    pub(crate) kind: c_int,
+}
+assert_layout!(AsyncEvent, 16, element = 0, kind = 8);
+
+/// `IBV_EVENT_QP_LAST_WQE_REACHED`.
+pub(crate) const EVENT_LAST_RECEIVE: c_int = 16;
 
 /// The beginning of `ibv_qp`.
 #[repr(C)]
@@ -320,3 +360,28 @@ pub(crate) struct QpLimits {
 
 /// `IBV_QPT_RC`: reliable and connected.
 pub(crate) const QP_RELIABLE: c_int = 2;
+
+/// `ibv_qp_attr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct QpAttributes {
+    pub(crate) state: c_int,
+    _state: c_int,
+    _states: [u64; 15],
+    pub(crate) not_ready_timer: u8,
+    _paths: [u8; 15],
+}
+assert_layout!(QpAttributes, 144, state = 0, not_ready_timer = 128);
+
+impl QpAttributes {
+    /// Those that are changed one at a time: the state, or the timer of who finds no receive.
+    pub(crate) fn new(state: c_int, not_ready_timer: u8) -> QpAttributes {
+        QpAttributes { state, _state: 0, _states: [0; 15], not_ready_timer, _paths: [0; 15] }
+    }
+}
+
+/// `IBV_QP_STATE` and `IBV_QP_MIN_RNR_TIMER`: what is said of a queue pair.
+pub(crate) const QP_STATE: c_int = 1;
+pub(crate) const QP_NOT_READY_TIMER: c_int = 1 << 15;
+/// `IBV_QPS_ERR`.
+pub(crate) const QP_STATE_ERROR: c_int = 6;

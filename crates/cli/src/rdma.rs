@@ -1,5 +1,6 @@
 //! The RDMA adapters of this host, for server and client.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,11 +8,11 @@ use std::sync::Arc;
 
 use sanwire_io::descriptors;
 use sanwire_rdma::{Accepted, Adapters, Connection, Listener, Rdma};
-use sanwire_verbs::{ConnectOptions, Error, ListenOptions};
+use sanwire_verbs::{Connector, Error, ListenOptions};
 
 /// The way to them. Nothing of rdma-core is loaded before something listens or connects there.
 pub(crate) fn adapters() -> Rdma {
-    Rdma::by(Arc::new(Verbs))
+    Rdma::by(Arc::new(Verbs(Connector::default())))
 }
 
 /// What is counted of them, in the text of OpenMetrics.
@@ -21,8 +22,13 @@ pub(crate) fn metrics() -> String {
     format!("# HELP {NAME} {help}.\n# TYPE {NAME} counter\n{NAME}_total {}\n", sanwire_verbs::kept_out_bytes())
 }
 
-#[derive(Debug)]
-struct Verbs;
+struct Verbs(Connector);
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verbs")
+    }
+}
 
 impl Adapters for Verbs {
     fn check(&self) -> io::Result<()> {
@@ -36,7 +42,7 @@ impl Adapters for Verbs {
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<Connection> {
-        connection(sanwire_verbs::Connection::connect(to, ConnectOptions::default()).map_err(io::Error::other)?)
+        connection(self.0.connect(to).map_err(io::Error::other)?)
     }
 }
 

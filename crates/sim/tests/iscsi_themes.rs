@@ -362,3 +362,18 @@ fn iser_by_adapters_reordered() {
         (plan.disk.delay_us, plan.disk.slow_per_million) = ((1, 20_000), 20_000);
     });
 }
+
+/// Few receives for all connections of the server, and windows of the clients' adapters.
+#[test]
+fn iser_by_adapters_sharing() {
+    by_adapters("iser_by_adapters_sharing", 300, 237, |plan, random| {
+        let windows = AdapterPlan { has_memory_windows: true, ..AdapterPlan::any(random) };
+        let shared_receives = random.range(1..=40) as usize;
+        let shared = AdapterPlan { waits_for_receives: true, shared_receives, ..AdapterPlan::any(random) };
+        plan.wire.adapters = Some([windows, shared]);
+        plan.clients = random.range(2..=3) as usize;
+        if random.chance(700_000) {
+            everything(plan, random);
+        }
+    });
+}

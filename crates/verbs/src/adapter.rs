@@ -5,7 +5,10 @@ use std::fmt;
 use std::io;
 
 use crate::error::{Error, Unavailable};
-use crate::ffi::{self, CAPABILITY_MEMORY_MANAGEMENT, Context, DeviceAttributes, TRANSPORT_IWARP};
+use crate::ffi::{
+    self, CAPABILITY_MEMORY_MANAGEMENT, CAPABILITY_WINDOWS, Context, DeviceAttributes, TRANSPORT_IWARP, VENDORS_RXE,
+};
+use crate::options::Opening;
 
 /// Where the kernel tells of its adapters.
 const ADAPTERS: &str = "/sys/class/infiniband";
@@ -106,6 +109,21 @@ pub(crate) struct Capabilities {
     pub(crate) reads_given_max: u8,
     /// It sends messages that end a key of the other end.
     pub(crate) sends_invalidations: bool,
+    /// Receives of one queue that queue pairs share, at the most.
+    pub(crate) shared_receives_max: u32,
+    /// What windows it has.
+    pub(crate) windows: WindowKind,
+}
+
+/// What windows an adapter has: they open a part of memory that is registered already, and to one queue pair only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WindowKind {
+    /// None.
+    None,
+    /// Some through which the other end reaches all that is registered around them.
+    Leaky,
+    /// Those that the specification wants.
+    Tight,
 }
 
 impl Capabilities {
@@ -141,11 +159,40 @@ impl Capabilities {
             reads_served_max: depth(attributes.max_qp_rd_atom),
             reads_given_max: depth(attributes.max_qp_init_rd_atom),
             sends_invalidations: attributes.capabilities & CAPABILITY_MEMORY_MANAGEMENT != 0,
+            shared_receives_max: shared_receives(&attributes),
+            windows: windows(&attributes),
         })
+    }
+
+    /// Whether memory is opened by windows of the adapter.
+    pub(crate) fn opens_windows(&self, opening: Opening) -> bool {
+        match opening {
+            Opening::Safely => self.windows == WindowKind::Tight,
+            Opening::ByWindows => self.windows != WindowKind::None,
+            Opening::ByRegistration => false,
+        }
     }
 
     pub(crate) fn is_iwarp(&self) -> bool {
         self.adapter.transport == Transport::Iwarp
+    }
+}
+
+/// A completion queue has room for all of them, besides others.
+fn shared_receives(attributes: &DeviceAttributes) -> u32 {
+    let most = if attributes.max_srq > 0 { attributes.max_srq_wr.min(attributes.max_cqe / 2) } else { 0 };
+    u32::try_from(most).unwrap_or(0)
+}
+
+/// rxe holds what a key is used for against all of the memory that is registered, not against the window (Linux 6.12: `check_rkey`); and
+/// whoever ends the key of a window there twice ends the kernel (`rxe_do_invalidate_mw`).
+fn windows(attributes: &DeviceAttributes) -> WindowKind {
+    if attributes.capabilities & CAPABILITY_WINDOWS == 0 || attributes.max_mw <= 0 {
+        WindowKind::None
+    } else if VENDORS_RXE.contains(&attributes.vendor) {
+        WindowKind::Leaky
+    } else {
+        WindowKind::Tight
     }
 }
 

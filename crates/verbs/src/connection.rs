@@ -13,7 +13,7 @@ use sanwire_iser::{Counts, QueuePair};
 use sanwire_iwarp::{Closed, Event, Memory, Order, Refusal, Refused, Registration, Stag, Terms, WorkId};
 
 use crate::adapter::{Adapter, Capabilities};
-use crate::domain::Domains;
+use crate::domain::{Domains, Members};
 use crate::endpoint::{Endpoint, Told};
 use crate::errand::Errand;
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::manager::{Depths, Manager, Notice};
 use crate::options::ConnectOptions;
 use crate::readiness::{Readiness, Source};
 
-/// One end of a reliable connection of an RDMA adapter: see the [crate].
+/// One end of a reliable connection of an RDMA adapter, which a [`crate::Connector`] or a [`crate::Listener`] gives: see the [crate].
 ///
 /// Its descriptor is readable whenever [`QueuePair::poll_event`] may have something to tell, but for what is there from the beginning:
 /// so it is asked once after it was made.
@@ -43,11 +43,21 @@ pub struct Connection {
     /// The most data of a packet, once it is established.
     path_mtu_bytes: Option<u32>,
     peer: SocketAddr,
-    /// Of the listener, at an end that was connected to.
-    domains: Option<Arc<Domains>>,
+    origin: Origin,
+    /// Those of the listener, or of the connector.
+    domains: Arc<Domains>,
     /// The other end is being asked by a call that may block. It uses the queue pair and the identifier.
     errand: Option<Errand<(Option<Endpoint>, Arc<Manager>)>>,
     trouble: Option<String>,
+}
+
+/// How it has come about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// This end connects.
+    Connects,
+    /// It was connected to.
+    Accepts,
 }
 
 enum Phase {
@@ -68,12 +78,13 @@ enum Phase {
 }
 
 impl Connection {
-    /// Begins to connect. Everything else is told by events.
-    ///
-    /// # Errors
-    /// When there is no RDMA here, or none that leads there.
-    pub fn connect(peer: SocketAddr, options: ConnectOptions) -> Result<Connection, Error> {
-        let connection = Connection::new(Manager::new()?, peer, options)?;
+    /// As [`crate::Connector::connect`].
+    pub(crate) fn connect(
+        peer: SocketAddr,
+        domains: Arc<Domains>,
+        options: ConnectOptions,
+    ) -> Result<Connection, Error> {
+        let connection = Connection::new(Manager::new()?, peer, (Origin::Connects, domains), options)?;
         connection.manager.resolve_address(peer)?;
         Ok(connection)
     }
@@ -86,13 +97,17 @@ impl Connection {
     ) -> Result<Connection, Error> {
         let peer = manager.peer_address();
         let peer = peer.ok_or_else(|| Error::number("a request has no address", libc::EAFNOSUPPORT))?;
-        let mut connection = Connection::new(manager, peer, options)?;
-        connection.domains = Some(domains);
+        let mut connection = Connection::new(manager, peer, (Origin::Accepts, domains), options)?;
         connection.take_request(notice)?;
         Ok(connection)
     }
 
-    fn new(manager: Manager, peer: SocketAddr, options: ConnectOptions) -> Result<Connection, Error> {
+    fn new(
+        manager: Manager,
+        peer: SocketAddr,
+        (origin, domains): (Origin, Arc<Domains>),
+        options: ConnectOptions,
+    ) -> Result<Connection, Error> {
         let readiness = Readiness::new()?;
         readiness.add(manager.descriptor(), Source::Manager)?;
         Ok(Connection {
@@ -108,7 +123,8 @@ impl Connection {
             reads_max: 0,
             path_mtu_bytes: None,
             peer,
-            domains: None,
+            origin,
+            domains,
             errand: None,
             trouble: None,
         })
@@ -268,7 +284,10 @@ impl QueuePair for Connection {
     }
 
     fn invalidates(&self) -> bool {
-        self.domains.is_some() && self.capabilities.as_ref().is_some_and(|known| known.sends_invalidations)
+        self.capabilities.as_ref().is_some_and(|known| match self.origin {
+            Origin::Connects => known.opens_windows(self.options.opening),
+            Origin::Accepts => known.sends_invalidations,
+        })
     }
 
     fn trouble(&self) -> Option<String> {
@@ -276,7 +295,13 @@ impl QueuePair for Connection {
     }
 
     fn adapter(&self) -> Option<String> {
-        Connection::adapter(self).map(Adapter::to_string)
+        let Adapter { name, transport } = Connection::adapter(self)?;
+        let way = match &self.endpoint {
+            Some(endpoint) if endpoint.members() == Members::ByWindows => ", memory windows",
+            Some(endpoint) if endpoint.shares_receives() => ", shared receives",
+            _ => "",
+        };
+        Some(format!("{name} ({transport}{way})"))
     }
 
     fn counts(&self) -> Counts {

@@ -6,19 +6,31 @@ use sanwire_buffer::Region;
 
 use crate::adapter::Capabilities;
 use crate::error::Error;
-use crate::ffi::{self, ACCESS_LOCAL_WRITE, Context, MemoryRegion, ProtectionDomain};
+use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_WINDOWS, Context, MemoryRegion, ProtectionDomain};
+use crate::shared_receives::SharedReceives;
 
 /// Regions that one domain has registered as a whole, at the most.
 const REGIONS_MAX: usize = 16;
 
-/// A protection domain. The keys of many adapters are easy to guess: so connections share one only where none of them lets the other
-/// end reach memory.
+/// What connections a domain has. The keys of many adapters are easy to guess: so they share one only where a key is good for one of them
+/// alone, or none is given to the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Members {
+    /// One: the other end gets the keys of what is registered.
+    One,
+    /// All that were connected to: no other end gets a key.
+    Accepted,
+    /// All that have connected: other ends get the keys of windows.
+    ByWindows,
+}
+
+/// A protection domain.
 pub(crate) struct Domain {
     pub(crate) context: *mut Context,
     pub(crate) pointer: *mut ProtectionDomain,
     pub(crate) capabilities: Capabilities,
-    /// Whether the regions are registered as a whole that its connections send from and read into.
-    keeps_regions: bool,
+    pub(crate) members: Members,
+    /// Regions that are registered as a whole, where it has more than one member.
     regions: RwLock<Vec<Kept>>,
 }
 
@@ -35,61 +47,62 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// A domain for one connection.
-    ///
     /// # Safety
     /// `context` is that of an adapter that stays open as long as the domain. librdmacm closes one that was unplugged behind the last
     /// identifier that has led to it: so whoever holds the domain lets go of it before an identifier of the same adapter.
     ///
     /// # Errors
     /// The adapter's.
-    pub(crate) unsafe fn of_one(context: *mut Context, capabilities: Capabilities) -> Result<Arc<Self>, Error> {
-        // SAFETY: the caller promises what this wants.
-        unsafe { Domain::new(context, capabilities, false) }
-    }
-
-    /// # Safety
-    /// As for [`Domain::of_one`].
-    unsafe fn new(context: *mut Context, capabilities: Capabilities, keeps_regions: bool) -> Result<Arc<Self>, Error> {
+    unsafe fn new(context: *mut Context, capabilities: Capabilities, members: Members) -> Result<Arc<Self>, Error> {
         let api = ffi::load()?;
         // SAFETY: the caller promises that the context is one.
         let pointer = unsafe { (api.ibv_alloc_pd)(context) };
         if pointer.is_null() {
             return Err(Error::last("an RDMA adapter has no protection domain left"));
         }
-        Ok(Arc::new(Domain { context, pointer, capabilities, keeps_regions, regions: RwLock::default() }))
+        Ok(Arc::new(Domain { context, pointer, capabilities, members, regions: RwLock::default() }))
     }
 
-    /// By which key this end reaches all of a region, if it does. The first time it is registered, which takes some time, and all of it
-    /// is locked from then on.
+    /// By which key this end reaches all of a region, if it does.
     pub(crate) fn key_of(&self, region: Option<&Region>) -> Option<u32> {
-        let region = region.filter(|_| self.keeps_regions)?;
-        let known = |kept: &[Kept]| kept.iter().find(|kept| kept.region.is_same(region)).map(Kept::key);
-        if let Some(key) = known(&self.regions.read().unwrap_or_else(PoisonError::into_inner)) {
-            return key;
+        // SAFETY: what is registered stays as long as the domain.
+        self.registered(region).map(|registered| unsafe { (*registered).local_key })
+    }
+
+    /// What is registered of a region, if that is all of it. The first time it is registered, which takes some time, and all of it is
+    /// locked from then on.
+    pub(crate) fn registered(&self, region: Option<&Region>) -> Option<*mut MemoryRegion> {
+        let access = match self.members {
+            Members::One => return None,
+            Members::Accepted => ACCESS_LOCAL_WRITE,
+            Members::ByWindows => ACCESS_LOCAL_WRITE | ACCESS_WINDOWS,
+        };
+        let region = region?;
+        let known = |kept: &[Kept]| kept.iter().find(|kept| kept.region.is_same(region)).map(Kept::whole);
+        if let Some(whole) = known(&self.regions.read().unwrap_or_else(PoisonError::into_inner)) {
+            return whole;
         }
         let mut all = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(key) = known(&all) {
-            return key;
+        if let Some(whole) = known(&all) {
+            return whole;
         }
         if all.len() >= REGIONS_MAX {
             return None;
         }
         let (api, length) = (ffi::load().ok()?, region.length_bytes());
-        // SAFETY: the domain lives, and the region stays mapped as long as it. The other end gets no key; what the adapter does there for
-        // this end is in the hands of who posts it.
-        let registered = unsafe { (api.ibv_reg_mr)(self.pointer, region.base().cast(), length, ACCESS_LOCAL_WRITE) };
+        // SAFETY: the domain lives, and the region stays mapped as long as it. The other end gets no key of all of it; what the adapter does
+        // there for this end, and what windows open, is in the hands of who posts it.
+        let registered = unsafe { (api.ibv_reg_mr)(self.pointer, region.base().cast(), length, access) };
         let kept = Kept { region: region.nothing(), registered };
-        let key = kept.key();
+        let whole = kept.whole();
         all.push(kept);
-        key
+        whole
     }
 }
 
 impl Kept {
-    fn key(&self) -> Option<u32> {
-        // SAFETY: it is there as long as this.
-        (!self.registered.is_null()).then(|| unsafe { (*self.registered).local_key })
+    fn whole(&self) -> Option<*mut MemoryRegion> {
+        (!self.registered.is_null()).then_some(self.registered)
     }
 }
 
@@ -106,34 +119,67 @@ impl Drop for Domain {
     }
 }
 
-/// The domains of one listener: one for each adapter, that all its connections share.
+/// The domains of one listener, or of those that connect: one for each adapter, that all its connections share.
 ///
-/// They belong to the connections. An adapter that was unplugged is closed behind its last connection, and what belongs to it must be gone
-/// by then; another one may be opened at the same place in memory.
+/// They belong to the connections, as do the receives that those share. An adapter that was unplugged is closed behind its last connection,
+/// and what belongs to it must be gone by then; another one may be opened at the same place in memory.
 #[derive(Default)]
-pub(crate) struct Domains(Mutex<Vec<Shared<Domain>>>);
+pub(crate) struct Domains {
+    domains: Mutex<Vec<Shared<Domain>>>,
+    receives: Mutex<Vec<Shared<SharedReceives>>>,
+    /// Receives of one adapter that its connections share, at the most.
+    receives_max: u32,
+}
 
 /// What there is for an adapter, whose context has this address, as long as somebody else holds it.
 type Shared<T> = (usize, Weak<T>);
 
 impl Domains {
-    /// The domain for a connection of an adapter. On iWARP it is another one each time: there the other end is told keys of what is read
-    /// into.
-    ///
-    /// # Safety
-    /// As for [`Domain::of_one`].
+    /// Those whose connections share so many receives of an adapter, at the most; 0 for none.
+    pub(crate) fn sharing(receives_max: u32) -> Domains {
+        Domains { receives_max, ..Domains::default() }
+    }
+
+    /// The receives that the connections of a domain share, each for a message of at most so many bytes; `None` where they do not.
     ///
     /// # Errors
     /// The adapter's.
-    pub(crate) unsafe fn of(&self, context: *mut Context, capabilities: Capabilities) -> Result<Arc<Domain>, Error> {
-        if capabilities.is_iwarp() {
-            // SAFETY: the caller promises what this wants.
-            return unsafe { Domain::of_one(context, capabilities) };
+    pub(crate) fn receives_of(
+        &self,
+        domain: &Arc<Domain>,
+        longest_bytes: usize,
+    ) -> Result<Option<Arc<SharedReceives>>, Error> {
+        let most = self.receives_max.min(domain.capabilities.shared_receives_max);
+        if domain.members != Members::Accepted || most == 0 {
+            return Ok(None);
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.receives.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = domain.pointer.addr();
+        all.retain(|(known, one)| *known != of || one.upgrade().is_some_and(|one| !one.is_worn()));
+        shared(&mut all, of, || SharedReceives::new(domain, most, longest_bytes).map(Arc::new)).map(Some)
+    }
+
+    /// The domain for a connection of an adapter, which is another one each time where it is for one.
+    ///
+    /// # Safety
+    /// As for `Domain::new`.
+    ///
+    /// # Errors
+    /// The adapter's.
+    pub(crate) unsafe fn of(
+        &self,
+        context: *mut Context,
+        capabilities: Capabilities,
+        members: Members,
+    ) -> Result<Arc<Domain>, Error> {
+        if members == Members::One {
+            // SAFETY: the caller promises what this wants.
+            return unsafe { Domain::new(context, capabilities, members) };
+        }
+        let mut all = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
         shared(&mut all, context.addr(), || {
             // SAFETY: as above.
-            unsafe { Domain::new(context, capabilities, true) }
+            unsafe { Domain::new(context, capabilities, members) }
         })
     }
 }

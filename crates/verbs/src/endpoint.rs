@@ -9,7 +9,7 @@ use sanwire_buffer::Frame;
 use sanwire_iwarp::{Ended, Event, Fault, Memory, Message, Order, Refusal, Refused, Registration, Stag, WorkId};
 
 use crate::completions::Completions;
-use crate::domain::Domain;
+use crate::domain::{Domain, Members};
 use crate::error::Error;
 use crate::ffi::{
     self, FLAGS_INVALIDATED, STATUS_FLUSHED, STATUS_LOCAL_LENGTH, STATUS_LOCAL_PROTECTION, STATUS_REMOTE_ACCESS,
@@ -21,7 +21,8 @@ use crate::orders::Orders;
 use crate::queue::{Queue, Work};
 use crate::readiness::Readiness;
 use crate::reads::Reads;
-use crate::receives::Receives;
+use crate::receives::{Received, Receives};
+use crate::shared_receives::SharedReceives;
 use crate::windows::Windows;
 
 /// Completions that are taken at once.
@@ -66,20 +67,24 @@ impl Endpoint {
     pub(crate) fn new(
         manager: &Arc<Manager>,
         domain: Arc<Domain>,
+        shared: Option<Arc<SharedReceives>>,
         readiness: &Readiness,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
         let capabilities = &domain.capabilities;
         let most = capabilities.queue_max.min(capabilities.completions_max / 2);
         let [sends, receives] = [options.orders_max, options.receives_max].map(|wanted| wanted.clamp(1, most.max(1)));
-        // There is room for all that can be under way: a queue that overflows is lost.
-        let completions = Completions::new(&domain, sends + receives, readiness)?;
+        // A window is bound with the order behind it.
+        let sends = if domain.members == Members::ByWindows { sends.max(4) } else { sends };
+        // There is room for all that can be under way, also for all that connections share: a queue that overflows is lost.
+        let received_max = shared.as_ref().map_or(receives, |shared| shared.most() as u32);
+        let completions = Completions::new(&domain, sends + received_max, readiness)?;
         let orders = Orders::new(&domain, options.send_bytes)?;
-        let queue = Queue::new(manager, &domain, &completions, [sends, receives])?;
+        let queue = Queue::new(manager, &domain, &completions, [sends, receives], shared.as_deref())?;
         Ok(Endpoint {
             queue,
             completions,
-            receives: Receives::default(),
+            receives: Receives::new(shared),
             orders,
             reads: Reads::new(options.read_bytes),
             windows: Windows::default(),
@@ -91,9 +96,9 @@ impl Endpoint {
         })
     }
 
-    /// As [`Receives::expect`], as many as the adapter takes.
+    /// As [`Receives::expect`]; no more than the adapter takes, where they are this connection's own.
     pub(crate) fn expect(&mut self, count: usize, longest_bytes: usize) -> Result<(), Error> {
-        let count = count.min(self.receives_max);
+        let count = if self.shares_receives() { count } else { count.min(self.receives_max) };
         self.receives.expect(count, longest_bytes, (&self.domain, &mut self.queue))
     }
 
@@ -107,7 +112,12 @@ impl Endpoint {
         if room[0] == 0 {
             return Err(Refusal::Full);
         }
-        self.orders.post(order, id, room, (&self.domain, &mut self.queue))
+        let posted = self.orders.post(order, id, room, self.windows.bindings(), (&self.domain, &mut self.queue));
+        // What was not taken for good may have begun.
+        if matches!(posted, Ok(()) | Err(Refusal::NotConnected)) {
+            self.windows.note_bound();
+        }
+        posted
     }
 
     pub(crate) fn read(
@@ -128,7 +138,8 @@ impl Endpoint {
     }
 
     pub(crate) fn register(&mut self, registration: Registration) -> Result<(Stag, u64), Refused<Registration>> {
-        if self.windows.len() >= self.registrations_max {
+        // All that are to be bound go with one order.
+        if self.windows.len() >= self.registrations_max || self.windows.unbound() + 1 >= self.sends_max {
             return Err(Refused { refusal: Refusal::Full, given: registration });
         }
         self.windows.open(registration, &self.domain)
@@ -156,6 +167,11 @@ impl Endpoint {
     /// Whether something has come back undone: the queue pair does nothing more, though nothing may have failed at this end.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed
+    }
+
+    /// Which connections have its domain.
+    pub(crate) fn members(&self) -> Members {
+        self.domain.members
     }
 
     pub(crate) fn windows(&self) -> &Windows {
@@ -188,8 +204,10 @@ impl Endpoint {
     fn take(&mut self, completion: &WorkCompletion, each: &mut impl FnMut(Told)) {
         let work = Work::of(completion.id);
         if completion.status != STATUS_SUCCESS {
-            if let Work::Order(number) = work {
-                self.orders.note_done(number, |_| ());
+            match work {
+                Work::Order(number) => self.orders.note_done(number, |_| ()),
+                Work::Receive(number) => self.receives.note_undone(number),
+                Work::Read(_) => {}
             }
             // What was posted behind that which has failed is flushed, and does not say why.
             if completion.status == STATUS_FLUSHED {
@@ -201,13 +219,7 @@ impl Endpoint {
         }
         let length_bytes = completion.length_bytes as usize;
         match work {
-            Work::Receive(slot) => {
-                let buffer = self.receives.take(slot, length_bytes);
-                let has_ended_key = completion.flags & FLAGS_INVALIDATED != 0;
-                let invalidated = has_ended_key.then_some(Stag(completion.invalidated_key));
-                // Whether the other end has asked for that is not told; every message is looked at.
-                each(Told::Event(Event::Message(Message { buffer, is_solicited: true, invalidated })));
-            }
+            Work::Receive(slot) => each(self.take_message(slot, length_bytes, completion)),
             Work::Order(number) => self.orders.note_done(number, |id| each(Told::Event(Event::Sent(id)))),
             Work::Read(number) => match self.reads.take(number, length_bytes) {
                 Some((id, frame)) => each(Told::Event(Event::ReadDone { id, frame })),
@@ -219,6 +231,38 @@ impl Endpoint {
         }
     }
 
+    fn take_message(&mut self, slot: u64, length_bytes: usize, completion: &WorkCompletion) -> Told {
+        let has_ended_key = completion.flags & FLAGS_INVALIDATED != 0;
+        let invalidated = has_ended_key.then_some(Stag(completion.invalidated_key));
+        invalidated.into_iter().for_each(|stag| self.windows.note_ended(stag));
+        // SAFETY: the adapter has just told of it, and does so once.
+        match unsafe { self.receives.take(slot, length_bytes) } {
+            // Whether the other end has asked for that is not told; every message is looked at.
+            Received::Message(buffer) => {
+                Told::Event(Event::Message(Message { buffer, is_solicited: true, invalidated }))
+            }
+            Received::Beyond(fault) => {
+                let ended = Some(Ended::ByUs(fault));
+                Told::Broken(Breakage { ended, reason: format!("the other end sends what it may not ({fault})") })
+            }
+            Received::Failed(error) => Told::Broken(Breakage { ended: None, reason: error.to_string() }),
+        }
+    }
+
+    /// Whether it shares its receives with others.
+    pub(crate) fn shares_receives(&self) -> bool {
+        matches!(self.receives, Receives::Shared(_))
+    }
+
+    /// The queue pair is one that sends and receives. One that shares receives may have none for a moment.
+    pub(crate) fn begin(&self) {
+        if self.shares_receives()
+            && let Err(error) = self.queue.hurry()
+        {
+            tracing::debug!("who finds no receive tries again late: {error}");
+        }
+    }
+
     /// As [`Completions::take_notice`].
     pub(crate) fn take_notice(&mut self) {
         self.completions.take_notice();
@@ -227,6 +271,23 @@ impl Endpoint {
     /// As [`Completions::arm`].
     pub(crate) fn arm(&mut self) -> Result<bool, Error> {
         self.completions.arm()
+    }
+}
+
+impl Drop for Endpoint {
+    /// What it has taken of the receives that others share goes back to them.
+    fn drop(&mut self) {
+        let Receives::Shared(credit) = &self.receives else { return };
+        // SAFETY: the queue pair is dropped behind this, and is of the adapter of its domain, which is that of the receives.
+        unsafe { credit.end(self.queue.pointer()) };
+        let mut batch = [WorkCompletion::default(); COMPLETIONS_AT_ONCE];
+        while let Ok(count @ 1..) = self.completions.poll(&mut batch) {
+            for completion in &batch[..count] {
+                if let Work::Receive(number) = Work::of(completion.id) {
+                    self.receives.note_undone(number);
+                }
+            }
+        }
     }
 }
 

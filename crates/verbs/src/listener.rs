@@ -28,7 +28,8 @@ impl Listener {
         let manager = Manager::new()?;
         manager.listen(address, options.backlog)?;
         let address = manager.local_address().unwrap_or(address);
-        Ok(Listener { manager, options, domains: Arc::default(), address })
+        let domains = Arc::new(Domains::sharing(options.shared_receives_max));
+        Ok(Listener { manager, options, domains, address })
     }
 
     /// Where it listens.

@@ -10,7 +10,9 @@ use sanwire_buffer::{Frame, Region};
 
 use crate::domain::Domain;
 use crate::error::Error;
-use crate::ffi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, MemoryRegion, ScatterGather};
+use crate::ffi::{
+    self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, ACCESS_WINDOWS, MemoryRegion, ScatterGather,
+};
 
 /// Data of up to so many bytes is copied, to or from memory that is registered already: registering its own would take longer.
 pub const COPIED_MAX_BYTES: usize = 32 << 10;
@@ -24,6 +26,8 @@ pub(crate) struct Access {
     pub(crate) remote_read: bool,
     /// The other end writes there, which needs the right to write for this end, too.
     pub(crate) remote_write: bool,
+    /// Windows open it to the other end; those that are written to need the right to write for this end, too.
+    pub(crate) windows: bool,
 }
 
 impl Access {
@@ -31,7 +35,7 @@ impl Access {
         let local = if self.local_write || self.remote_write { ACCESS_LOCAL_WRITE } else { 0 };
         let read = if self.remote_read { ACCESS_REMOTE_READ } else { 0 };
         let write = if self.remote_write { ACCESS_REMOTE_WRITE } else { 0 };
-        local | read | write
+        local | read | write | if self.windows { ACCESS_WINDOWS } else { 0 }
     }
 }
 
@@ -78,6 +82,11 @@ impl Registered {
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.pointer).remote_key }
+    }
+
+    /// What windows are bound to.
+    pub(crate) fn pointer(&self) -> *mut MemoryRegion {
+        self.pointer
     }
 
     /// The address of the first byte.

@@ -1,5 +1,18 @@
 //! What connections are given.
 
+/// How an end that connects opens memory to the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Opening {
+    /// By windows of the adapter (memory windows of type 2) if it has some that open nothing else; or else as
+    /// [`Opening::ByRegistration`].
+    #[default]
+    Safely,
+    /// By windows of the adapter if it has any. Those of rxe, RoCE in software, hold only against an other end that is honest.
+    ByWindows,
+    /// What is opened is registered by itself, as long as it is open.
+    ByRegistration,
+}
+
 /// What a connection has of an adapter, and takes of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectOptions {
@@ -9,6 +22,8 @@ pub struct ConnectOptions {
     pub receives_max: u32,
     /// Windows that are open at a time, at the most.
     pub registrations_max: usize,
+    /// How memory is opened to the other end.
+    pub opening: Opening,
     /// RDMA Reads under way at a time in either direction, at the most; adapters have limits of their own.
     pub reads_max: u8,
     /// Memory from which messages and short data are sent: it is locked, from the first time on that so much is needed. No message is
@@ -24,6 +39,7 @@ impl Default for ConnectOptions {
             orders_max: 512,
             receives_max: 1024,
             registrations_max: 4096,
+            opening: Opening::default(),
             reads_max: 128,
             send_bytes: 1 << 20,
             read_bytes: 512 << 10,
@@ -36,12 +52,15 @@ impl Default for ConnectOptions {
 pub struct ListenOptions {
     /// Requests that may wait for [`crate::Listener::accept`]; more are refused.
     pub backlog: u16,
+    /// Receives of one adapter that its connections share, at the most: memory for so many messages is locked when there are many
+    /// connections. 0 has each connection have its own, as those by iWARP have them anyway.
+    pub shared_receives_max: u32,
     /// For each connection.
     pub connection: ConnectOptions,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        ListenOptions { backlog: 128, connection: ConnectOptions::default() }
+        ListenOptions { backlog: 128, shared_receives_max: 2048, connection: ConnectOptions::default() }
     }
 }

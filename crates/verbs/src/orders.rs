@@ -43,8 +43,10 @@ enum Kept {
 struct Posted {
     number: u64,
     id: Option<WorkId>,
+    /// Requests that it is.
+    requests: usize,
     // What is registered goes before the data that it is.
-    sources: Vec<Source>,
+    _sources: Vec<Source>,
     _data: Option<Slices>,
 }
 
@@ -79,7 +81,8 @@ impl Orders {
         self.failure.as_ref()
     }
 
-    /// Gives an order to the adapter, as at most so many requests.
+    /// Gives an order to the adapter, as at most so many requests. Before it others are carried out, which name no memory that is sent
+    /// from or read into.
     ///
     /// # Errors
     /// [`Refusal::Full`] when there is no room now.
@@ -88,21 +91,24 @@ impl Orders {
         order: &Order,
         id: Option<WorkId>,
         [free, most]: [usize; 2],
+        before: Vec<SendRequest>,
         (domain, queue): (&Arc<Domain>, &mut Queue),
     ) -> Result<(), Refusal> {
         let (sources, data) = match order {
             Order::Send { head, data, .. } => (vec![self.copy(head, data.as_ref(), domain)?], None),
             Order::Write { data, .. } => (self.sources(data, domain)?, Some(data.clone())),
         };
-        if sources.len() > free {
-            return Err(if sources.len() > most { Refusal::Range } else { Refusal::Full });
+        let count = before.len() + sources.len();
+        if count > free {
+            return Err(if count > most { Refusal::Range } else { Refusal::Full });
         }
-        let mut pieces: Vec<ScatterGather> = sources.iter().map(|source| source.piece).collect();
         let number = self.last + 1;
-        let mut requests = requests(order, number, &pieces);
+        let mut pieces: Vec<ScatterGather> = sources.iter().map(|source| source.piece).collect();
+        let mut requests = requests(order, number, &pieces, before);
+        pieces.splice(0..0, std::iter::repeat_n(ScatterGather::default(), requests.len() - pieces.len()));
         self.last = number;
-        self.requests += requests.len();
-        self.posted.push_back(Posted { number, id, sources, _data: data });
+        self.requests += count;
+        self.posted.push_back(Posted { number, id, requests: count, _sources: sources, _data: data });
         // SAFETY: what the pieces are of is in `posted` until the last of the requests has ended, or the queue pair is gone. Copies are in
         // nobody else's hands, and shared data is not written to.
         let posted = unsafe { queue.post(&mut requests, &mut pieces) };
@@ -186,7 +192,7 @@ impl Orders {
     /// The adapter is done with all orders up to this one. Their names are told one after the other.
     pub(crate) fn note_done(&mut self, number: u64, mut each: impl FnMut(WorkId)) {
         while let Some(done) = self.posted.pop_front_if(|posted| posted.number <= number) {
-            self.requests -= done.sources.len();
+            self.requests -= done.requests;
             if let Some(id) = done.id {
                 each(id);
             }
@@ -199,11 +205,13 @@ fn in_region(data: &Slice, local_key: u32) -> Source {
     Source { piece, _kept: Kept::InRegion }
 }
 
-/// What the adapter is asked for. It tells when the last one is done, and with it the others.
-fn requests(order: &Order, number: u64, pieces: &[ScatterGather]) -> Vec<SendRequest> {
+/// What the adapter is asked for, behind something else. It tells when the last one is done, and with it the others.
+fn requests(order: &Order, number: u64, pieces: &[ScatterGather], before: Vec<SendRequest>) -> Vec<SendRequest> {
     let id = Work::Order(number).id();
-    let mut requests: Vec<SendRequest> = match order {
-        Order::Send { kind, .. } => vec![send(id, *kind)],
+    let mut requests = before;
+    requests.iter_mut().for_each(|request| request.id = id);
+    match order {
+        Order::Send { kind, .. } => requests.push(send(id, *kind)),
         Order::Write { stag, offset, .. } => {
             let mut behind = 0;
             let write = |piece: &ScatterGather| {
@@ -212,9 +220,9 @@ fn requests(order: &Order, number: u64, pieces: &[ScatterGather]) -> Vec<SendReq
                 behind += u64::from(piece.length);
                 request
             };
-            pieces.iter().map(write).collect()
+            requests.extend(pieces.iter().map(write));
         }
-    };
+    }
     if let Some(last) = requests.last_mut() {
         last.flags |= SEND_SIGNALED;
     }
@@ -234,16 +242,29 @@ fn send(id: u64, kind: SendKind) -> SendRequest {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_buffer::Head;
+
     use super::*;
+    use crate::ffi::OPCODE_BIND_WINDOW;
 
     #[test]
     fn the_pieces_of_data_follow_each_other_and_the_last_one_is_told_of() {
         let order = Order::Write { stag: Stag(7), offset: 100, data: Slice::from(vec![1; 50]).into() };
         let piece = |length| ScatterGather { length, ..ScatterGather::default() };
-        let all = requests(&order, 9, &[piece(20), piece(25), piece(5)]);
+        let all = requests(&order, 9, &[piece(20), piece(25), piece(5)], Vec::new());
         let told: Vec<_> = all.iter().map(|one| (one.remote_key, one.remote_address, one.flags, one.id)).collect();
         let id = Work::Order(9).id();
         assert_eq!(told, [(7, 100, 0, id), (7, 120, 0, id), (7, 145, SEND_SIGNALED, id)]);
+    }
+
+    #[test]
+    fn windows_are_bound_before_the_message_that_tells_of_them_and_nothing_is_told_of_that() {
+        let order = Order::Send { kind: SendKind::default(), head: Head::from(vec![1]), data: None };
+        let bind = || SendRequest::new(0, OPCODE_BIND_WINDOW);
+        let all = requests(&order, 3, &[ScatterGather::default()], vec![bind(), bind()]);
+        let told: Vec<_> = all.iter().map(|one| (one.opcode, one.flags, one.id)).collect();
+        let id = Work::Order(3).id();
+        assert_eq!(told, [(OPCODE_BIND_WINDOW, 0, id), (OPCODE_BIND_WINDOW, 0, id), (OPCODE_SEND, SEND_SIGNALED, id)]);
     }
 
     #[test]

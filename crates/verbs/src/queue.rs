@@ -8,10 +8,12 @@ use crate::completions::Completions;
 use crate::domain::Domain;
 use crate::error::{Error, check};
 use crate::ffi::{
-    self, QP_PATH_MTU, QP_RELIABLE, QpAttributes, QpInitAttributes, QpLimits, QueuePair, ReceiveRequest, ScatterGather,
-    SendRequest, mtu_bytes,
+    self, QP_NOT_READY_TIMER, QP_PATH_MTU, QP_RELIABLE, QpAttributes, QpInitAttributes, QpLimits, QueuePair,
+    ReceiveRequest, ScatterGather, SendRequest, mtu_bytes,
 };
+use crate::last_receives;
 use crate::manager::Manager;
+use crate::shared_receives::SharedReceives;
 
 /// What a posted request is, by its identifier: the only thing that a failed one tells of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +27,9 @@ pub(crate) enum Work {
 }
 
 const NUMBER_BITS: u32 = 56;
+
+/// 640 microseconds, as InfiniBand numbers times (IBA 9.7.5.2.8).
+const RETRY_AFTER: u8 = 12;
 
 impl Work {
     pub(crate) fn id(self) -> u64 {
@@ -60,7 +65,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// One with room for so many requests of either kind.
+    /// One with room for so many requests of either kind; it may share receives with others.
     ///
     /// # Errors
     /// The adapter's.
@@ -69,33 +74,49 @@ impl Queue {
         domain: &Domain,
         completions: &Completions,
         [sends, receives]: [u32; 2],
+        shared: Option<&SharedReceives>,
     ) -> Result<Self, Error> {
+        let receives = if shared.is_some() { 0 } else { receives };
         let mut attributes = QpInitAttributes {
             context: ptr::null_mut(),
             send_queue: completions.queue,
             receive_queue: completions.queue,
-            shared_receives: ptr::null_mut(),
+            shared_receives: shared.map_or(ptr::null_mut(), |shared| shared.queue),
             limits: QpLimits { sends, receives, send_pieces: 1, receive_pieces: 1, inline_bytes: 0 },
             kind: QP_RELIABLE,
             signals_all: 0,
         };
-        // SAFETY: manager, domain and completion queue live, and are of one adapter; whoever has this drops it before them.
+        // SAFETY: manager, domain, completion queue and shared receives live, and are of one adapter; whoever has this drops it before them.
         let result = unsafe { (ffi::load()?.rdma_create_qp)(manager.id(), domain.pointer, &raw mut attributes) };
         check("an RDMA adapter has no queue pair", result)?;
         // SAFETY: the call has put it there.
         let pointer = unsafe { (*manager.id()).queue_pair };
+        last_receives::begin(pointer);
         Ok(Queue { pointer, manager: Arc::clone(manager), failure: None })
     }
 
     /// The most data of a packet on the path of its connection, once that is there and if the adapter tells.
     pub(crate) fn path_mtu_bytes(&self) -> Option<u32> {
-        let mut attributes = QpAttributes::new();
+        let mut attributes = QpAttributes::new(0, 0);
         let mut beginning = MaybeUninit::<QpInitAttributes>::uninit();
         // SAFETY: the queue pair lives; both places are written to during the call, and the second is not looked at.
         let failed = unsafe {
             (ffi::load().ok()?.ibv_query_qp)(self.pointer, &raw mut attributes, QP_PATH_MTU, beginning.as_mut_ptr())
         };
         (failed == 0).then(|| mtu_bytes(attributes.path_mtu)).flatten()
+    }
+
+    /// For who has this as long.
+    pub(crate) fn pointer(&self) -> *mut QueuePair {
+        self.pointer
+    }
+
+    /// Has the other end try again soon when there is no receive for its message: without this it does so after 655 ms.
+    pub(crate) fn hurry(&self) -> Result<(), Error> {
+        let mut attributes = QpAttributes::new(0, RETRY_AFTER);
+        // SAFETY: the queue pair lives; the attributes are read during the call.
+        let failed = unsafe { (ffi::load()?.ibv_modify_qp)(self.pointer, &raw mut attributes, QP_NOT_READY_TIMER) };
+        if failed == 0 { Ok(()) } else { Err(Error::number("an RDMA adapter keeps its timer", failed)) }
     }
 
     /// Why the adapter has not taken what was posted last, if it has not.

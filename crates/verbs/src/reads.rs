@@ -118,7 +118,8 @@ impl Reads {
 
     /// Where so much is read to, if a region with this key has it; `None` when there is no such memory.
     fn sink(&mut self, place: &mut [u8], key: Option<u32>, domain: &Arc<Domain>) -> Option<(Sink, ScatterGather)> {
-        let access = Access { local_write: true, remote_write: domain.capabilities.is_iwarp(), remote_read: false };
+        let remote_write = domain.capabilities.is_iwarp();
+        let access = Access { local_write: true, remote_write, ..Access::default() };
         if place.is_empty() {
             return Some((Sink::Nothing, ScatterGather::default()));
         }

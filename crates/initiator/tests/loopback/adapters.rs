@@ -13,7 +13,7 @@ use sanwire_buffer::Frame;
 use sanwire_iser::{Counts, QueuePair};
 use sanwire_iwarp::{Event, Memory, Order, Refusal, Refused, Registration, Stag, WorkId};
 use sanwire_rdma::{Accepted, Adapters, Connection, Listener, Rdma};
-use sanwire_sim::rdma::{AdapterPlan, Cable, End, Pace, connect};
+use sanwire_sim::rdma::{Adapter, AdapterPlan, Cable, End, Pace, connect_by};
 
 /// Where clients connect from.
 const CLIENT: ([u8; 4], u16) = ([127, 0, 0, 1], 40_000);
@@ -23,7 +23,7 @@ const CLIENT: ([u8; 4], u16) = ([127, 0, 0, 1], 40_000);
 pub struct Fabric(Arc<Mutex<State>>);
 
 struct State {
-    plans: [AdapterPlan; 2],
+    adapters: [Adapter; 2],
     /// Those that listen.
     ports: BTreeMap<SocketAddr, Arc<Waiting>>,
     cables: Vec<Cable>,
@@ -38,7 +38,8 @@ struct Waiting {
 impl Fabric {
     /// Those of clients are like the first plan, those of servers like the second.
     pub fn new(plans: [AdapterPlan; 2]) -> Self {
-        Fabric(Arc::new(Mutex::new(State { plans, ports: BTreeMap::new(), cables: Vec::new() })))
+        let adapters = plans.map(Adapter::new);
+        Fabric(Arc::new(Mutex::new(State { adapters, ports: BTreeMap::new(), cables: Vec::new() })))
     }
 
     /// The way to them.
@@ -90,7 +91,7 @@ impl Adapters for Fabric {
     fn connect(&self, to: SocketAddr) -> io::Result<Connection> {
         let mut state = self.lock();
         let seed = state.cables.len() as u64;
-        let (ours, mut theirs, cable) = connect(state.plans, Pace::AtOnce, seed);
+        let (ours, mut theirs, cable) = connect_by(&state.adapters, Pace::AtOnce, seed);
         state.cables.push(cable.clone());
         if let Some(waiting) = state.ports.get(&to) {
             let connection = connection(theirs, &cable, 1)?;

@@ -8,14 +8,14 @@ use super::line::Line;
 use super::stream::Stream;
 use super::wire::World;
 use super::wires::{Connection, ServerEnd};
-use crate::rdma::{Pace, connect};
+use crate::rdma::{Pace, connect_by};
 use crate::world::Outcome;
 
 impl World {
     pub(super) fn open_line(&mut self, client: usize, number: ConnectionId) -> Outcome<()> {
-        let Some(plans) = self.plan.wire.adapters else { return Ok(()) };
+        let Some(adapters) = &self.wire.adapters else { return Ok(()) };
         let seed = self.random.seed();
-        let (ours, theirs, cable) = connect(plans, Pace::ByTurns, self.random.u64());
+        let (ours, theirs, cable) = connect_by(adapters, Pace::ByTurns, self.random.u64());
         let portal = Portal { carrier: PortalCarrier::Adapter, ..portal() };
         let login = ServerLogin::over(target_by(Box::new(theirs)), portal, SERVER, seed, self.now);
         let line = Line { cable, turns_at: self.now, unread_until: None, is_closing: false, is_parting: false };

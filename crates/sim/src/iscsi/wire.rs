@@ -14,6 +14,7 @@ use super::host::Host;
 use super::plan::{Plan, StreamFault, StreamPlan};
 use super::wires::{Connection, Traffic};
 use crate::random::Random;
+use crate::rdma::Adapter;
 use crate::workload::{Given, Initiator, Told};
 use crate::world::{self, Outcome, Wire};
 
@@ -35,6 +36,8 @@ pub struct Streams {
     /// By their numbers at the server.
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) next_connection: u64,
+    /// The adapters by which all of them go, of clients and server.
+    pub(super) adapters: Option<[Adapter; 2]>,
     /// Until when nothing passes for a client.
     pub(super) stalled: BTreeMap<usize, Instant>,
     /// Until when a client reads nothing.
@@ -102,6 +105,7 @@ impl Wire for Streams {
             desk: Arc::new(FixedDirectory { has_chap: plan.wire.has_chap }),
             connections: BTreeMap::new(),
             next_connection: 0,
+            adapters: plan.wire.adapters.map(|plans| plans.map(Adapter::new)),
             stalled: BTreeMap::new(),
             deaf: BTreeMap::new(),
         }

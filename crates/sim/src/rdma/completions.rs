@@ -14,6 +14,12 @@ pub(super) enum Completion {
     Event(Event),
 }
 
+impl Completion {
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self, Completion::Event(Event::Message(_)))
+    }
+}
+
 /// All of it, in its order.
 #[derive(Default)]
 pub(super) struct Completions {
@@ -53,6 +59,15 @@ impl Completions {
     pub(super) fn lose_some(&mut self, random: &mut Random) -> Vec<Completion> {
         let kept = random.range(0..=self.hidden.len() as u64) as usize;
         self.hidden.drain(kept..).collect()
+    }
+
+    /// Messages that nobody was told of, or looks at, are gone. Gives how many they were.
+    pub(super) fn drop_messages(&mut self) -> usize {
+        let before = self.hidden.len() + self.visible.len();
+        let is_other = |completion: &Completion| !completion.is_message();
+        self.hidden.retain(is_other);
+        self.visible.retain(is_other);
+        before - self.hidden.len() - self.visible.len()
     }
 
     pub(super) fn is_ready(&self) -> bool {

@@ -8,7 +8,7 @@ use sanwire_iwarp::{Event, Memory, Order, Refusal, Refused, Registration, Stag, 
 
 use super::Cable;
 use super::completions::Completion;
-use super::side::{Phase, Post, Reading, Side, Window, Word};
+use super::side::{Phase, Post, Reading, Receives, Side, Window, Word};
 
 /// Where windows lie, as the other end calls it.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
@@ -45,21 +45,26 @@ impl End {
 
 impl QueuePair for End {
     fn poll_event(&mut self) -> Option<Event> {
-        self.on(|side| match side.completions.pop()? {
-            Completion::Sent(last, orders) => {
-                side.under_way -= orders.len();
-                Some(Event::Sent(last))
-            }
-            Completion::Event(event) => {
+        self.cable.with(|state| {
+            loop {
+                let side = &mut state.sides[self.of];
+                let event = match side.completions.pop()? {
+                    Completion::Sent(last, orders) => {
+                        side.under_way -= orders.len();
+                        return Some(Event::Sent(last));
+                    }
+                    Completion::Event(event) => event,
+                };
                 match &event {
                     Event::ReadDone { .. } => {
                         side.under_way -= 1;
                         side.reads_under_way -= 1;
                     }
                     Event::Connected(_) => side.is_established = side.phase == Phase::Open,
+                    Event::Message(_) if !state.may_have_message(self.of) => continue,
                     _ => {}
                 }
-                Some(event)
+                return Some(event);
             }
         })
     }
@@ -84,7 +89,9 @@ impl QueuePair for End {
                 Refusal::Full
             } else {
                 side.under_way += 1;
-                side.queue.push_back(Post::Order(order, id.unwrap_or(WorkId(0))));
+                let bound: Vec<Stag> = side.unbound().collect();
+                side.windows.values_mut().for_each(|window| window.is_unbound = false);
+                side.queue.push_back(Post::Order(order, id.unwrap_or(WorkId(0)), bound));
                 return Ok(());
             };
             Err(Refused { refusal, given: order })
@@ -132,14 +139,17 @@ impl QueuePair for End {
                 Refusal::NotConnected
             } else if !fits || !is_writable {
                 Refusal::Range
-            } else if side.windows.len() >= side.plan.windows_max {
+            } else if side.windows.len() >= side.plan.windows_max
+                || side.unbound().count() >= side.plan.queue_max.max(2)
+            {
                 Refusal::Full
             } else {
                 side.registered_ever += 1;
-                // As Linux' software iWARP has them.
-                let stag = Stag((side.registered_ever as u32) << 8);
+                let stag = side.next_key();
                 let address = FIRST_ADDRESS + side.registered_ever * ADDRESSES_OF_WINDOW + start as u64;
-                side.windows.insert(stag, Window { registration, address, is_valid: true });
+                let is_unbound = side.plan.has_memory_windows;
+                let window = Window { registration, address, is_valid: !is_unbound, is_unbound, is_ended: false };
+                side.windows.insert(stag, window);
                 return Ok((stag, address));
             };
             Err(Refused { refusal, given: registration })
@@ -147,14 +157,14 @@ impl QueuePair for End {
     }
 
     fn deregister(&mut self, stag: Stag) -> Option<Memory> {
-        self.on(|side| side.windows.remove(&stag)).map(|window| window.registration.memory)
+        self.on(|side| side.close(stag))
     }
 
     fn expect_messages(&mut self, count: usize, longest_bytes: usize) {
-        self.on(|side| {
-            if side.receives.len() < count {
-                side.receives.resize(count, longest_bytes);
-            }
+        self.on(|side| match &mut side.receives {
+            Receives::Own(posted) if posted.len() < count => posted.resize(count, longest_bytes),
+            Receives::Own(_) => {}
+            Receives::Shared(left, bytes) => (*left, *bytes) = ((*left).max(count), longest_bytes),
         });
     }
 
@@ -175,7 +185,12 @@ impl QueuePair for End {
     }
 
     fn adapter(&self) -> Option<String> {
-        Some("memory0 (RDMA in memory)".to_owned())
+        let way = self.on(|side| match (side.shares(), side.plan.has_memory_windows) {
+            (true, _) => ", shared receives",
+            (false, true) => ", memory windows",
+            (false, false) => "",
+        });
+        Some(format!("memory0 (RDMA in memory{way})"))
     }
 
     fn counts(&self) -> Counts {
@@ -194,6 +209,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let given = self.cable.with(|state| {
             state.part(self.of);
+            state.give_back_receives(self.of);
             let side = &mut state.sides[self.of];
             // Only now nothing touches it any more.
             (

@@ -3,69 +3,25 @@
 //! They are as nasty as adapters are. What is posted is done late, and what has become of it is told later still, in batches; queues are short;
 //! a message for which no receive is posted waits or costs the connection; memory is what it is when the adapter gets to it; keys mean nothing to
 //! others, and addresses are not zero; what was given is not let go before it is told, or its end dropped. [`Cable::cut`] may come between any two steps.
+//! Connections of one [`Adapter`] may share its receives: then a message waits as long as others have all of them, and who sends more than it was
+//! allowed loses its connection.
 //!
 //! A test has time pass by [`Cable::turn`]; one that drives threads lets all happen [at once](Pace::AtOnce), and is called when an end has something
 //! to tell ([`Cable::on_ready`]).
 
+mod adapter;
 mod completions;
 mod end;
 mod side;
 mod steps;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+pub use self::adapter::{Adapter, AdapterPlan};
 pub use self::end::{End, PATH_MTU_BYTES};
 use self::side::Side;
 use crate::random::Random;
-
-/// What an adapter is like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AdapterPlan {
-    /// Orders and reads that it takes before one is done.
-    pub queue_max: usize,
-    /// Reads of the other end that it serves at a time.
-    pub ird: u16,
-    /// Reads of its own at a time.
-    pub ord: u16,
-    /// Windows at a time.
-    pub windows_max: usize,
-    /// It knows Send with Invalidate.
-    pub invalidates: bool,
-    /// A message for which no receive is posted waits for one (InfiniBand); otherwise it costs the connection (iWARP).
-    pub waits_for_receives: bool,
-    /// It appends zeroes to private data (RoCE).
-    pub pads: bool,
-}
-
-impl AdapterPlan {
-    /// One without peculiarities.
-    #[must_use]
-    pub fn plain() -> Self {
-        AdapterPlan {
-            queue_max: 128,
-            ird: 16,
-            ord: 16,
-            windows_max: 1024,
-            invalidates: true,
-            waits_for_receives: false,
-            pads: false,
-        }
-    }
-
-    /// One of any kind.
-    pub fn any(random: &mut Random) -> Self {
-        AdapterPlan {
-            queue_max: random.choose(&[1, 2, 5, 128]),
-            ird: random.choose(&[1, 2, 16, 128]),
-            ord: random.choose(&[1, 2, 16, 128]),
-            windows_max: random.choose(&[1, 2, 5, 1024, 1024]),
-            invalidates: random.chance(500_000),
-            waits_for_receives: random.chance(300_000),
-            pads: random.chance(500_000),
-        }
-    }
-}
 
 /// When what is posted is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +43,9 @@ struct State {
     /// Nothing passes any more.
     is_cut: bool,
     steps: u64,
+    own: Weak<Mutex<State>>,
+    /// Connections that may go on since something has happened on this one.
+    woken: Vec<Weak<Mutex<State>>>,
 }
 
 impl fmt::Debug for Cable {
@@ -96,12 +55,21 @@ impl fmt::Debug for Cable {
     }
 }
 
-/// A connection that is being set up: the end that connects, the end that it connects to, and what is between them.
+/// A connection that is being set up, by adapters that carry no others: the end that connects, the end that it connects to, and what is
+/// between them.
 #[must_use]
 pub fn connect(plans: [AdapterPlan; 2], pace: Pace, seed: u64) -> (End, End, Cable) {
-    let sides = [Side::new(plans[0], true), Side::new(plans[1], false)];
-    let state = State { sides, random: Random::new(seed), pace, is_cut: false, steps: 0 };
-    let cable = Cable(Arc::new(Mutex::new(state)));
+    connect_by(&plans.map(Adapter::new), pace, seed)
+}
+
+/// The same, by these adapters.
+#[must_use]
+pub fn connect_by(adapters: &[Adapter; 2], pace: Pace, seed: u64) -> (End, End, Cable) {
+    let sides = [Side::new(adapters[0].clone(), true), Side::new(adapters[1].clone(), false)];
+    let cable = Cable(Arc::new_cyclic(|own| {
+        let (own, random) = (Weak::clone(own), Random::new(seed));
+        Mutex::new(State { sides, random, pace, is_cut: false, steps: 0, own, woken: Vec::new() })
+    }));
     cable.with(|_| {});
     (End::new(cable.clone(), 0), End::new(cable.clone(), 1), cable)
 }
@@ -156,11 +124,19 @@ impl Cable {
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let done = act(&mut state);
+        Cable::follow(state);
+        done
+    }
+
+    /// Does what follows at once, here and on those connections that have waited for it.
+    fn follow(mut state: MutexGuard<'_, State>) {
         while state.pace == Pace::AtOnce && state.turn() {}
-        let calls = state.due_calls();
+        let (calls, woken) = (state.due_calls(), std::mem::take(&mut state.woken));
         drop(state);
         calls.iter().for_each(|call| call());
-        done
+        for other in woken.iter().filter_map(Weak::upgrade) {
+            Cable::follow(Cable(other).lock());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -8,21 +8,25 @@ use std::sync::Arc;
 use sanwire_buffer::Frame;
 use sanwire_iwarp::{Fault, Memory, Order, Registration, Stag, WorkId};
 
-use super::AdapterPlan;
 use super::completions::{Completion, Completions};
+use super::{Adapter, AdapterPlan};
 
 /// Memory that the other end reaches.
 pub(super) struct Window {
     pub(super) registration: Registration,
     /// By which the other end calls its first byte.
     pub(super) address: u64,
-    /// The other end has not ended it.
+    /// It is bound, and the other end has not ended it.
     pub(super) is_valid: bool,
+    pub(super) is_ended: bool,
+    /// What was posted does not tell the adapter to bind it.
+    pub(super) is_unbound: bool,
 }
 
 /// What was posted to the send queue.
 pub(super) enum Post {
-    Order(Order, WorkId),
+    /// Before it these windows are bound.
+    Order(Order, WorkId, Vec<Stag>),
     Read(Reading),
 }
 
@@ -55,7 +59,27 @@ pub(super) enum Phase {
     Ended,
 }
 
+/// The messages that an end may receive.
+#[derive(Debug)]
+pub(super) enum Receives {
+    /// Receives that it has posted, with their lengths.
+    Own(VecDeque<usize>),
+    /// Of those that it shares: so many that it has not told of, each of at most so many bytes.
+    Shared(usize, usize),
+}
+
+impl Receives {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Receives::Own(posted) => posted.len(),
+            Receives::Shared(left, _) => *left,
+        }
+    }
+}
+
 pub(super) struct Side {
+    pub(super) adapter: Adapter,
     pub(super) plan: AdapterPlan,
     pub(super) phase: Phase,
     /// Its owner knows that it is open.
@@ -68,9 +92,10 @@ pub(super) struct Side {
     pub(super) under_way: usize,
     pub(super) reads_under_way: usize,
     pub(super) reads_max: u16,
-    /// Receives that are posted, with their lengths.
-    pub(super) receives: VecDeque<usize>,
+    pub(super) receives: Receives,
     pub(super) windows: BTreeMap<Stag, Window>,
+    /// Memory windows that are bound to nothing, by the keys that they have had last.
+    pub(super) free_windows: Vec<u32>,
     pub(super) registered_ever: u64,
     pub(super) moved_bytes: u64,
     pub(super) completions: Completions,
@@ -99,8 +124,11 @@ impl fmt::Debug for Side {
 }
 
 impl Side {
-    pub(super) fn new(plan: AdapterPlan, is_initiator: bool) -> Self {
+    pub(super) fn new(adapter: Adapter, is_initiator: bool) -> Self {
+        let plan = adapter.plan();
+        let shares = !is_initiator && plan.waits_for_receives && plan.shared_receives > 0;
         Side {
+            adapter,
             plan,
             phase: Phase::Opening,
             is_established: false,
@@ -110,8 +138,9 @@ impl Side {
             under_way: 0,
             reads_under_way: 0,
             reads_max: plan.ord,
-            receives: VecDeque::new(),
+            receives: if shares { Receives::Shared(0, 0) } else { Receives::Own(VecDeque::new()) },
             windows: BTreeMap::new(),
+            free_windows: Vec::new(),
             registered_ever: 0,
             moved_bytes: 0,
             completions: Completions::default(),
@@ -121,6 +150,36 @@ impl Side {
             on_ready: None,
             is_call_due: false,
         }
+    }
+
+    pub(super) fn shares(&self) -> bool {
+        matches!(self.receives, Receives::Shared(..))
+    }
+
+    /// The key of a window that is opened, another one each time. Without memory windows the keys of a connection are its own, and nothing
+    /// to others.
+    pub(super) fn next_key(&mut self) -> Stag {
+        if !self.plan.has_memory_windows {
+            // As Linux' software iWARP has them.
+            return Stag((self.registered_ever as u32) << 8);
+        }
+        let last = self.free_windows.pop().unwrap_or_else(|| self.adapter.new_window());
+        Stag(last & !0xff | (last.wrapping_add(1) & 0xff))
+    }
+
+    /// Windows that wait for an order with which they are bound.
+    pub(super) fn unbound(&self) -> impl Iterator<Item = Stag> {
+        self.windows.iter().filter(|(_, window)| window.is_unbound).map(|(stag, _)| *stag)
+    }
+
+    /// Closes a window.
+    pub(super) fn close(&mut self, stag: Stag) -> Option<Memory> {
+        let window = self.windows.remove(&stag)?;
+        // One that the other end has not ended is given back to the adapter.
+        if self.plan.has_memory_windows && (window.is_unbound || window.is_ended) {
+            self.free_windows.push(stag.0);
+        }
+        Some(window.registration.memory)
     }
 
     /// Where in a window so many bytes are that the other end wants.
@@ -167,7 +226,7 @@ impl Side {
         let speaks = self.plan.invalidates;
         match self.windows.get_mut(&stag) {
             Some(window) if speaks && window.is_valid && window.registration.rights.remote_invalidate => {
-                window.is_valid = false;
+                (window.is_valid, window.is_ended) = (false, true);
                 Ok(())
             }
             _ => Err(Fault::Invalidation),

@@ -6,7 +6,7 @@ use sanwire_iser::wire::SetUp;
 use sanwire_iwarp::{Closed, Ended, Event, Fault, Message, Order, Request, SendKind, Terms, WorkId};
 
 use super::State;
-use super::side::{Phase, Post, Reading, Word};
+use super::side::{Phase, Post, Reading, Receives, Word};
 
 /// Bytes of private data where zeroes are appended (RoCE): of a request, and of an answer to one.
 const PADDED_BYTES: [usize; 2] = [56, 196];
@@ -24,6 +24,10 @@ pub(super) enum Step {
     Show(usize),
     /// It has waited in vain for the other end.
     GiveUp(usize),
+}
+
+fn is_send(post: &Post) -> bool {
+    matches!(post, Post::Order(Order::Send { .. }, ..))
 }
 
 impl State {
@@ -79,8 +83,11 @@ impl State {
 
     fn can_begin(&self, from: usize, post: &Post) -> bool {
         let other = &self.sides[1 - from];
-        let is_send = matches!(post, Post::Order(Order::Send { .. }, _));
-        !is_send || !other.receives.is_empty() || !other.plan.waits_for_receives
+        let is_there = || match &other.receives {
+            Receives::Own(posted) => !posted.is_empty() || !other.plan.waits_for_receives,
+            Receives::Shared(..) => other.adapter.has_receive(&self.own),
+        };
+        !is_send(post) || is_there()
     }
 
     fn show(&mut self, of: usize) {
@@ -143,8 +150,20 @@ impl State {
     }
 
     fn begin_first(&mut self, from: usize) {
+        let other = &self.sides[1 - from];
+        let takes_shared = other.shares() && self.sides[from].queue.front().is_some_and(is_send);
+        if takes_shared && !other.adapter.take_receive() {
+            // Another connection was faster.
+            return;
+        }
         match self.sides[from].queue.pop_front() {
-            Some(Post::Order(order, id)) => self.carry_out(from, order, id),
+            Some(Post::Order(order, id, bound)) => {
+                let windows = &mut self.sides[from].windows;
+                for stag in bound {
+                    windows.get_mut(&stag).into_iter().for_each(|window| window.is_valid = true);
+                }
+                self.carry_out(from, order, id);
+            }
             Some(Post::Read(reading)) => {
                 self.sides[from].reads.push_back(reading);
                 if self.sides[from].reads.len() > usize::from(self.sides[1 - from].plan.ird) {
@@ -167,7 +186,7 @@ impl State {
         match done {
             Ok(()) => self.sides[from].completions.push_sent(id, order),
             Err(fault) => {
-                self.sides[from].kept.push(Post::Order(order, id));
+                self.sides[from].kept.push(Post::Order(order, id, Vec::new()));
                 self.break_off(from, fault);
             }
         }
@@ -175,16 +194,47 @@ impl State {
 
     fn receive(&mut self, to: usize, kind: SendKind, bytes: Vec<u8>) -> Result<(), Fault> {
         let side = &mut self.sides[to];
-        let room = side.receives.pop_front().ok_or(Fault::NoBuffer)?;
-        if bytes.len() > room {
-            return Err(Fault::TooLong);
+        let room = match &mut side.receives {
+            Receives::Own(posted) => posted.pop_front().ok_or(Fault::NoBuffer)?,
+            Receives::Shared(_, longest_bytes) => *longest_bytes,
+        };
+        let is_short = if bytes.len() > room { Err(Fault::TooLong) } else { Ok(()) };
+        let is_fine = is_short.and_then(|()| kind.invalidate.map_or(Ok(()), |stag| side.invalidate(stag)));
+        if is_fine.is_err() && side.shares() {
+            let woken = side.adapter.give_back(1);
+            self.woken.extend(woken);
         }
-        if let Some(stag) = kind.invalidate {
-            side.invalidate(stag)?;
-        }
+        is_fine?;
+        let side = &mut self.sides[to];
         let message = Message { buffer: bytes.into(), is_solicited: kind.solicited, invalidated: kind.invalidate };
         side.completions.push(Event::Message(message));
         Ok(())
+    }
+
+    /// A message is told of, and its receive posted again where it is shared: there who has sent more than it may loses its connection.
+    pub(super) fn may_have_message(&mut self, of: usize) -> bool {
+        let side = &mut self.sides[of];
+        let Receives::Shared(left, _) = &mut side.receives else { return true };
+        let is_allowed = *left > 0;
+        *left -= usize::from(is_allowed);
+        let beyond = if is_allowed { 0 } else { side.completions.drop_messages() };
+        let woken = side.adapter.give_back(1 + beyond);
+        self.woken.extend(woken);
+        if !is_allowed {
+            self.break_off(1 - of, Fault::NoBuffer);
+        }
+        is_allowed
+    }
+
+    /// An end is gone: what it has had of receives that others share, and has not told of, goes back to them.
+    pub(super) fn give_back_receives(&mut self, of: usize) {
+        let side = &mut self.sides[of];
+        if side.shares() {
+            let untold = side.kept_untold.iter().filter(|completion| completion.is_message()).count();
+            let count = side.completions.drop_messages() + untold;
+            let woken = side.adapter.give_back(count);
+            self.woken.extend(woken);
+        }
     }
 
     fn answer_first(&mut self, from: usize) {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sanwire_iser::wire::SetUp;
 use sanwire_iwarp::{Closed, Event, Request, Terms};
 
-use super::{Connection, Phase};
+use super::{Connection, Origin, Phase};
 use crate::adapter::Capabilities;
-use crate::domain::Domain;
+use crate::domain::Members;
 use crate::endpoint::{Breakage, Endpoint, Told};
 use crate::errand::Errand;
 use crate::error::Error;
@@ -302,6 +302,7 @@ impl Connection {
         let depths =
             Depths { served: bounded(proposed.served, most.served), given: bounded(proposed.given, most.given) };
         self.manager.accept(private_data, depths)?;
+        self.endpoint.iter().for_each(Endpoint::begin);
         self.phase = Phase::Accepting(terms(depths, Vec::new()));
         Ok(())
     }
@@ -320,16 +321,18 @@ impl Connection {
         let (Some(context), Some(capabilities)) = (self.manager.context(), self.capabilities.clone()) else {
             return Ok(());
         };
+        let members = match self.origin {
+            Origin::Connects if capabilities.opens_windows(self.options.opening) => Members::ByWindows,
+            // There the other end is told keys of what is read into.
+            Origin::Accepts if !capabilities.is_iwarp() => Members::Accepted,
+            Origin::Connects | Origin::Accepts => Members::One,
+        };
         // SAFETY: the library keeps an adapter open as long as there are identifiers that have led to it. This connection has one, and
         // drops the endpoint before it, with all that it holds of the domain.
-        let domain = unsafe {
-            match &self.domains {
-                Some(domains) => domains.of(context, capabilities)?,
-                None => Domain::of_one(context, capabilities)?,
-            }
-        };
-        let mut endpoint = Endpoint::new(&self.manager, domain, &self.readiness, &self.options)?;
+        let domain = unsafe { self.domains.of(context, capabilities, members)? };
         let (count, longest_bytes) = self.expected;
+        let shared = self.domains.receives_of(&domain, longest_bytes)?;
+        let mut endpoint = Endpoint::new(&self.manager, domain, shared, &self.readiness, &self.options)?;
         endpoint.expect(count, longest_bytes)?;
         self.endpoint = Some(endpoint);
         Ok(())

@@ -57,6 +57,11 @@ api! {
         ibv_destroy_cq: fn(*mut CompletionQueue) -> c_int;
         ibv_get_cq_event: fn(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events: fn(*mut CompletionQueue, u32);
+        ibv_create_srq: fn(*mut ProtectionDomain, *mut SrqInitAttributes) -> *mut SharedReceiveQueue;
+        ibv_destroy_srq: fn(*mut SharedReceiveQueue) -> c_int;
+        ibv_modify_qp: fn(*mut QueuePair, *mut QpAttributes, c_int) -> c_int;
+        ibv_get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
+        ibv_ack_async_event: fn(*mut AsyncEvent);
         ibv_wc_status_str: fn(c_int) -> *const c_char;
     }
     rdmacm {

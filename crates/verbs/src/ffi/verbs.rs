@@ -15,8 +15,6 @@ pub(crate) struct Opaque {
 
 /// `ibv_pd`.
 pub(crate) type ProtectionDomain = Opaque;
-/// `ibv_srq`.
-pub(crate) type SharedReceiveQueue = Opaque;
 
 /// `ibv_device`.
 #[repr(C)]
@@ -37,29 +35,52 @@ type Unused = *mut c_void;
 /// `ibv_context_ops`: what the header's inline functions call.
 #[repr(C)]
 pub(crate) struct ContextOperations {
-    _queries: [Unused; 11],
+    _queries: [Unused; 7],
+    /// Not there where there are no memory windows.
+    pub(crate) alloc_mw: Option<unsafe extern "C" fn(*mut ProtectionDomain, c_int) -> *mut MemoryWindow>,
+    _bind_mw: Unused,
+    pub(crate) dealloc_mw: Option<unsafe extern "C" fn(*mut MemoryWindow) -> c_int>,
+    _compatible: Unused,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut WorkCompletion) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int,
-    _queues: [Unused; 12],
+    _queues: [Unused; 7],
+    pub(crate) post_srq_recv:
+        unsafe extern "C" fn(*mut SharedReceiveQueue, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int,
+    _queue_pairs: [Unused; 4],
     pub(crate) post_send: unsafe extern "C" fn(*mut QueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int,
     pub(crate) post_recv: unsafe extern "C" fn(*mut QueuePair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int,
     _others: [Unused; 5],
 }
-assert_layout!(ContextOperations, 256, poll_cq = 88, req_notify_cq = 96, post_send = 200, post_recv = 208);
+assert_layout!(
+    ContextOperations,
+    256,
+    alloc_mw = 56,
+    dealloc_mw = 72,
+    poll_cq = 88,
+    req_notify_cq = 96,
+    post_srq_recv = 160,
+    post_send = 200,
+    post_recv = 208
+);
 
 /// The beginning of `ibv_context`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) device: *mut Device,
     pub(crate) operations: ContextOperations,
+    _commands: c_int,
+    /// Where the kernel tells of what belongs to no completion.
+    pub(crate) events: c_int,
     _pinned: PhantomPinned,
 }
-assert_layout!(Context, 264, device = 0, operations = 8);
+assert_layout!(Context, 272, device = 0, operations = 8, events = 268);
 
 /// `ibv_device_attr`.
 #[repr(C)]
 pub(crate) struct DeviceAttributes {
-    _identity: [u64; 13],
+    _identity: [u64; 12],
+    pub(crate) vendor: u32,
+    pub(crate) vendor_part: u32,
     pub(crate) hardware_version: u32,
     pub(crate) max_qp: c_int,
     pub(crate) max_qp_wr: c_int,
@@ -74,20 +95,33 @@ pub(crate) struct DeviceAttributes {
     pub(crate) max_ee_rd_atom: c_int,
     pub(crate) max_res_rd_atom: c_int,
     pub(crate) max_qp_init_rd_atom: c_int,
-    _rest: [u32; 18],
+    _domains: [u32; 4],
+    pub(crate) max_mw: c_int,
+    _groups: [u32; 8],
+    pub(crate) max_srq: c_int,
+    pub(crate) max_srq_wr: c_int,
+    _rest: [u32; 3],
 }
 assert_layout!(
     DeviceAttributes,
     232,
+    vendor = 96,
     max_qp_wr = 112,
     capabilities = 116,
     max_cqe = 132,
     max_qp_rd_atom = 144,
-    max_qp_init_rd_atom = 156
+    max_qp_init_rd_atom = 156,
+    max_mw = 176,
+    max_srq = 212,
+    max_srq_wr = 216
 );
 
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: it sends messages that end keys of the other end, among other things.
 pub(crate) const CAPABILITY_MEMORY_MANAGEMENT: u32 = 1 << 21;
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2A` and `IBV_DEVICE_MEM_WINDOW_TYPE_2B`: memory windows whose keys one queue pair knows alone.
+pub(crate) const CAPABILITY_WINDOWS: u32 = 1 << 23 | 1 << 24;
+/// The vendor of rxe, the kernel's RoCE in software: that of who has none.
+pub(crate) const VENDORS_RXE: [u32; 2] = [0, 0xff_ffff];
 
 /// `ibv_mr`.
 #[repr(C)]
@@ -105,6 +139,22 @@ assert_layout!(MemoryRegion, 48, address = 16, length = 24, local_key = 36, remo
 pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(crate) const ACCESS_REMOTE_WRITE: c_int = 2;
 pub(crate) const ACCESS_REMOTE_READ: c_int = 4;
+pub(crate) const ACCESS_WINDOWS: c_int = 16;
+
+/// `ibv_mw`.
+#[repr(C)]
+pub(crate) struct MemoryWindow {
+    pub(crate) context: *mut Context,
+    _domain: *mut ProtectionDomain,
+    /// Whoever binds a window of type 2 writes the new key here.
+    pub(crate) remote_key: u32,
+    _handle: u32,
+    _kind: c_int,
+}
+assert_layout!(MemoryWindow, 32, remote_key = 16);
+
+/// `IBV_MW_TYPE_2`.
+pub(crate) const WINDOW_TYPE_2: c_int = 2;
 
 /// The beginning of `ibv_comp_channel`.
 #[repr(C)]
@@ -120,6 +170,36 @@ pub(crate) struct CompletionQueue {
     pub(crate) context: *mut Context,
     _pinned: PhantomPinned,
 }
+
+/// The beginning of `ibv_srq`.
+#[repr(C)]
+pub(crate) struct SharedReceiveQueue {
+    pub(crate) context: *mut Context,
+    _pinned: PhantomPinned,
+}
+
+/// `ibv_srq_init_attr`.
+#[repr(C)]
+pub(crate) struct SrqInitAttributes {
+    pub(crate) context: *mut c_void,
+    pub(crate) receives: u32,
+    pub(crate) pieces: u32,
+    /// So few are left when the kernel is to tell; 0 for never.
+    pub(crate) limit: u32,
+}
+assert_layout!(SrqInitAttributes, 24, receives = 8, pieces = 12, limit = 16);
+
+/// `ibv_async_event`.
+#[repr(C)]
+pub(crate) struct AsyncEvent {
+    /// What it is about; an address, but for events of ports.
+    pub(crate) element: *mut c_void,
+    pub(crate) kind: c_int,
+}
+assert_layout!(AsyncEvent, 16, element = 0, kind = 8);
+
+/// `IBV_EVENT_QP_LAST_WQE_REACHED`.
+pub(crate) const EVENT_LAST_RECEIVE: c_int = 16;
 
 /// The beginning of `ibv_qp`.
 #[repr(C)]
@@ -150,7 +230,11 @@ pub(crate) struct SendRequest {
     pub(crate) invalidate_key: u32,
     pub(crate) remote_address: u64,
     pub(crate) remote_key: u32,
-    _others: [u64; 9],
+    _others: [u64; 3],
+    pub(crate) window: *mut MemoryWindow,
+    /// The key that it gets.
+    pub(crate) window_key: u32,
+    pub(crate) window_over: WindowOver,
 }
 assert_layout!(
     SendRequest,
@@ -162,8 +246,22 @@ assert_layout!(
     flags = 32,
     invalidate_key = 36,
     remote_address = 40,
-    remote_key = 48
+    remote_key = 48,
+    window = 80,
+    window_key = 88,
+    window_over = 96
 );
+
+/// `ibv_mw_bind_info`: the memory that is seen by a window.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct WindowOver {
+    pub(crate) region: *mut MemoryRegion,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) access: c_int,
+}
+assert_layout!(WindowOver, 32, address = 8, length = 16, access = 24);
 
 impl SendRequest {
     /// One of no bytes, which asks for nothing.
@@ -178,7 +276,10 @@ impl SendRequest {
             invalidate_key: 0,
             remote_address: 0,
             remote_key: 0,
-            _others: [0; 9],
+            _others: [0; 3],
+            window: std::ptr::null_mut(),
+            window_key: 0,
+            window_over: WindowOver { region: std::ptr::null_mut(), address: 0, length: 0, access: 0 },
         }
     }
 }
@@ -187,6 +288,7 @@ impl SendRequest {
 pub(crate) const OPCODE_WRITE: c_int = 0;
 pub(crate) const OPCODE_SEND: c_int = 2;
 pub(crate) const OPCODE_READ: c_int = 4;
+pub(crate) const OPCODE_BIND_WINDOW: c_int = 8;
 pub(crate) const OPCODE_SEND_WITH_INVALIDATE: c_int = 9;
 /// `IBV_SEND_*`.
 pub(crate) const SEND_SIGNALED: u32 = 2;
@@ -263,23 +365,38 @@ pub(crate) const QP_RELIABLE: c_int = 2;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct QpAttributes {
-    _states: [c_int; 2],
+    pub(crate) state: c_int,
+    _state: c_int,
     /// Of the numbers that [`mtu_bytes`] knows.
     pub(crate) path_mtu: c_int,
     _migration: c_int,
-    _rest: [u64; 16],
+    _states: [u64; 14],
+    pub(crate) not_ready_timer: u8,
+    _paths: [u8; 15],
 }
-assert_layout!(QpAttributes, 144, path_mtu = 8);
+assert_layout!(QpAttributes, 144, state = 0, path_mtu = 8, not_ready_timer = 128);
 
 impl QpAttributes {
-    /// Those of which nothing is said.
-    pub(crate) fn new() -> QpAttributes {
-        QpAttributes { _states: [0; 2], path_mtu: 0, _migration: 0, _rest: [0; 16] }
+    /// Those that are changed one at a time, the state, or the timer of who finds no receive; or a place for what is asked.
+    pub(crate) fn new(state: c_int, not_ready_timer: u8) -> QpAttributes {
+        QpAttributes {
+            state,
+            _state: 0,
+            path_mtu: 0,
+            _migration: 0,
+            _states: [0; 14],
+            not_ready_timer,
+            _paths: [0; 15],
+        }
     }
 }
 
-/// `IBV_QP_PATH_MTU`: what is asked of a queue pair.
+/// `IBV_QP_STATE` and `IBV_QP_MIN_RNR_TIMER`: what is said of a queue pair; and `IBV_QP_PATH_MTU`, which is asked.
+pub(crate) const QP_STATE: c_int = 1;
+pub(crate) const QP_NOT_READY_TIMER: c_int = 1 << 15;
 pub(crate) const QP_PATH_MTU: c_int = 1 << 8;
+/// `IBV_QPS_ERR`.
+pub(crate) const QP_STATE_ERROR: c_int = 6;
 
 /// What a number of `ibv_mtu` stands for: the most data of a packet, in bytes. `None` for one that is none: some iWARP adapters say 0.
 pub(crate) fn mtu_bytes(number: c_int) -> Option<u32> {

@@ -9,7 +9,7 @@ use sanwire_buffer::Head;
 use sanwire_iser::QueuePair;
 use sanwire_iwarp::{Event, Message, Order, Request, SendKind, WorkId};
 use sanwire_testing::{skip, this_test};
-use sanwire_verbs::{ConnectOptions, Connection, ListenOptions, Listener};
+use sanwire_verbs::{ConnectOptions, Connection, Connector, ListenOptions, Listener};
 
 /// How long anything may take: adapters in software on an emulated processor are slow.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -115,7 +115,11 @@ pub fn request(listener: &mut Listener) -> (End, Request) {
 }
 
 pub fn connect(peer: SocketAddr, options: ConnectOptions) -> End {
-    let mut end = End(Connection::connect(peer, options).unwrap());
+    connect_by(&Connector::new(options), peer)
+}
+
+pub fn connect_by(connector: &Connector, peer: SocketAddr) -> End {
+    let mut end = End(connector.connect(peer).unwrap());
     end.0.expect_messages(MESSAGES, MESSAGE_BYTES);
     end
 }
@@ -133,14 +137,20 @@ pub fn meanwhile<T>(end: &mut End, work: impl FnOnce() -> T) -> (Event, T) {
 pub fn pair(address: SocketAddr, options: ConnectOptions) -> (End, End) {
     let mut listener =
         Listener::bind(address, ListenOptions { connection: options, ..ListenOptions::default() }).unwrap();
-    let mut initiator = connect(listener.local_address(), options);
-    let (event, mut target) = meanwhile(&mut initiator, || {
-        let (mut target, request) = request(&mut listener);
-        assert_eq!(request.private_data, [0xc0, 0, 0, 0], "what an initiator says");
+    pair_by(&mut listener, &Connector::new(options))
+}
+
+/// The same, where others may be.
+pub fn pair_by(listener: &mut Listener, connector: &Connector) -> (End, End) {
+    let mut initiator = connect_by(connector, listener.local_address());
+    let (event, (mut target, said)) = meanwhile(&mut initiator, || {
+        let (mut target, request) = request(listener);
         assert!(request.ird > Some(0), "{request:?}");
         target.0.accept(&ANSWER).unwrap();
-        target
+        (target, request.private_data)
     });
+    let flags = if initiator.0.invalidates() { 0x80 } else { 0xc0 };
+    assert_eq!(said, [flags, 0, 0, 0], "what an initiator says");
     match event {
         Event::Connected(terms) => assert_eq!(terms.private_data, ANSWER),
         other => panic!("{other:?}; {:?}", initiator.0.trouble()),

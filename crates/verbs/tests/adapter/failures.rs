@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sanwire_buffer::{Frame, Slice};
 use sanwire_iser::QueuePair;
 use sanwire_iwarp::{Closed, Event, Memory, Order, Refusal, Registration, Rights, WorkId};
-use sanwire_verbs::{ConnectOptions, ListenOptions, Listener};
+use sanwire_verbs::{ConnectOptions, Connector, ListenOptions, Listener};
 
 use crate::ends::{End, MESSAGE_BYTES, address, connect, meanwhile, message, pair, request};
 
@@ -94,7 +94,7 @@ fn where_nobody_listens_is_said_so() {
 fn an_address_to_which_no_adapter_leads_is_said_so() {
     let Some(_) = address() else { return };
     let peer = "127.0.0.1:3260".parse().unwrap();
-    let trouble = match sanwire_verbs::Connection::connect(peer, ConnectOptions::default()) {
+    let trouble = match Connector::default().connect(peer) {
         Ok(connection) => {
             let mut end = End(connection);
             assert_eq!(end_of(&mut end), Closed::Lost);

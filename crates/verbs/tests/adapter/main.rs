@@ -7,3 +7,5 @@ mod data;
 mod ends;
 mod failures;
 mod messages;
+mod sharing;
+mod windows;

@@ -56,6 +56,53 @@ fn data_of_every_length_passes_by_any_adapter() {
     }
 }
 
+fn sharing() -> AdapterPlan {
+    AdapterPlan { waits_for_receives: true, shared_receives: 8, ..AdapterPlan::plain() }
+}
+
+/// Far fewer receives than all connections may send messages: those that find none wait, and none is lost with a connection.
+#[test]
+fn connections_share_the_receives_of_an_adapter() {
+    for seed in 0..50 {
+        let plans = [AdapterPlan::plain(), AdapterPlan { shared_receives: 1 + seed as usize % 3, ..sharing() }];
+        let mut world = World::by_adapters(plans, config(Some(name())), seed);
+        let data: Vec<Vec<u8>> = (0..14).map(|number| pattern(20 * BLOCK_BYTES, number)).collect();
+        for (number, data) in data.iter().enumerate() {
+            world.order(0x2a, number as u16 * 20, Some(data.clone()), 0);
+        }
+        world.settle();
+        let ours = world.cables.as_ref().map(|cables| cables.adapters[1].clone()).expect("adapters");
+        assert_eq!(losses(&world), 0, "seed {seed}");
+        world.connections().into_iter().for_each(|connection| world.cut(connection));
+        let id = world.order(0x28, 0, None, 20 * BLOCK_BYTES);
+        world.settle();
+        assert!(world.data_of(id).as_ref() == Some(&data[0]), "seed {seed}");
+        drop(world);
+        assert_eq!(ours.free_receives(), plans[1].shared_receives, "seed {seed}");
+    }
+}
+
+/// Windows of the adapter's own are bound with the command that tells of them, and bound again when the answer has ended their keys.
+#[test]
+fn memory_windows_open_what_commands_want() {
+    for invalidates in [true, false] {
+        let initiator = AdapterPlan { has_memory_windows: true, ..AdapterPlan::plain() };
+        let target = AdapterPlan { invalidates, ..AdapterPlan::plain() };
+        let mut world = World::by_adapters([initiator, target], config(Some(name())), 3);
+        for round in 0..20 {
+            let data = pattern(100 * BLOCK_BYTES, round);
+            world.order(0x2a, 3, Some(data.clone()), 0);
+            world.settle();
+            let id = world.order(0x28, 3, None, data.len());
+            world.settle();
+            assert!(world.data_of(id) == Some(data), "round {round}");
+        }
+        assert_eq!(losses(&world), 0);
+        let stags = world.client.movement().and_then(|movement| movement.rdma).map(|rdma| rdma.stags);
+        assert_eq!(stags, Some(0));
+    }
+}
+
 /// Longer than a piece in which a server sends, and than what one Data-In can tell of.
 #[test]
 fn a_very_long_read_brings_all_of_its_data() {

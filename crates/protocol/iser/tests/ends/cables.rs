@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use sanwire_iscsi::{ClientConfig, ConnectionId};
 use sanwire_iser::{initiator_by, target_by};
 use sanwire_sim::random::Random;
-use sanwire_sim::rdma::{AdapterPlan, Cable, Pace, connect};
+use sanwire_sim::rdma::{Adapter, AdapterPlan, Cable, Pace, connect_by};
 
 use super::world::World;
 
 pub struct Cables {
     random: Random,
-    /// The initiator's adapter, and the target's.
-    plans: [AdapterPlan; 2],
+    /// The initiator's, and the target's.
+    pub adapters: [Adapter; 2],
     open: BTreeMap<ConnectionId, Cable>,
     /// The target closes these when all is sent.
     pub closing: Vec<ConnectionId>,
@@ -24,7 +24,8 @@ impl World {
     /// One in which all adapters are like that.
     pub fn by_adapters(plans: [AdapterPlan; 2], config: ClientConfig, seed: u64) -> Self {
         let (random, open) = (Random::new(seed), BTreeMap::new());
-        let cables = Cables { random, plans, open, closing: Vec::new(), parting: Vec::new() };
+        let adapters = plans.map(Adapter::new);
+        let cables = Cables { random, adapters, open, closing: Vec::new(), parting: Vec::new() };
         let mut world = World::new(config, usize::MAX);
         world.cables = Some(cables);
         world
@@ -32,7 +33,7 @@ impl World {
 
     pub fn open_cable(&mut self, connection: ConnectionId) {
         let Some(cables) = &mut self.cables else { return };
-        let (ours, theirs, cable) = connect(cables.plans, Pace::ByTurns, cables.random.u64());
+        let (ours, theirs, cable) = connect_by(&cables.adapters, Pace::ByTurns, cables.random.u64());
         cables.open.insert(connection, cable);
         self.wires.insert(connection, VecDeque::new());
         self.host.open_over(connection, target_by(Box::new(theirs)), self.now);

@@ -8,18 +8,18 @@ use sanwire_iscsi::{ConnectionParameters, Datamover, Lent, Step};
 use sanwire_iser::wire::{IserHeader, SetUp, Window};
 use sanwire_iser::{QueuePair, initiator_by, target_by};
 use sanwire_iwarp::{Closed, Event, Message, Order, Refusal, Registration, SendKind, Stag, WorkId};
-use sanwire_sim::rdma::{AdapterPlan, Cable, End, Pace, connect};
+use sanwire_sim::rdma::{Adapter, AdapterPlan, Cable, End, Pace, connect, connect_by};
 
 use super::pair::message;
 
-const LENGTH: usize = 8192;
+pub const LENGTH: usize = 8192;
 
 /// What our end takes at once when 32 commands may be under way.
-const CREDITS: usize = 32 + 64;
+pub const CREDITS: usize = 32 + 64;
 
-struct Bare {
-    ours: Box<dyn Datamover>,
-    theirs: End,
+pub struct Bare {
+    pub ours: Box<dyn Datamover>,
+    pub theirs: End,
     cable: Cable,
     told: Vec<Event>,
     orders: u64,
@@ -27,12 +27,22 @@ struct Bare {
 
 impl Bare {
     fn of_target(plan: AdapterPlan) -> Bare {
-        let (theirs, ours, cable) = connect([plan; 2], Pace::AtOnce, 1);
-        Bare { ours: target_by(Box::new(ours)), theirs, cable, told: Vec::new(), orders: 0 }.connected()
+        Bare::target_on(&[plan; 2].map(Adapter::new))
     }
 
     fn of_initiator(plan: AdapterPlan) -> Bare {
-        let (ours, theirs, cable) = connect([plan; 2], Pace::AtOnce, 1);
+        Bare::initiator_on(&[plan; 2].map(Adapter::new))
+    }
+
+    /// Our target by the second of these adapters.
+    pub fn target_on(adapters: &[Adapter; 2]) -> Bare {
+        let (theirs, ours, cable) = connect_by(adapters, Pace::AtOnce, 1);
+        Bare { ours: target_by(Box::new(ours)), theirs, cable, told: Vec::new(), orders: 0 }.connected()
+    }
+
+    /// Our initiator by the first of these adapters.
+    pub fn initiator_on(adapters: &[Adapter; 2]) -> Bare {
+        let (ours, theirs, cable) = connect_by(adapters, Pace::AtOnce, 1);
         Bare { ours: initiator_by(Box::new(ours)), theirs, cable, told: Vec::new(), orders: 0 }.connected()
     }
 
@@ -49,7 +59,7 @@ impl Bare {
     }
 
     /// Our end hears of what there is, and hands down what it has to send.
-    fn pass(&mut self) {
+    pub fn pass(&mut self) {
         for _ in 0..4 {
             self.ours.filled(0);
             assert!(self.ours.pop().is_none());
@@ -58,18 +68,18 @@ impl Bare {
     }
 
     /// The bare end sends a message; whether its adapter takes it.
-    fn post(&mut self, bytes: Vec<u8>, invalidate: Option<Stag>) -> Result<(), Refusal> {
+    pub fn post(&mut self, bytes: Vec<u8>, invalidate: Option<Stag>) -> Result<(), Refusal> {
         self.orders += 1;
         let order = Order::Send { kind: SendKind { solicited: true, invalidate }, head: bytes.into(), data: None };
         self.theirs.order(order, Some(WorkId(self.orders))).map_err(|refused| refused.refusal)
     }
 
-    fn say(&mut self, bytes: Vec<u8>, invalidate: Option<Stag>) {
+    pub fn say(&mut self, bytes: Vec<u8>, invalidate: Option<Stag>) {
         self.post(bytes, invalidate).expect("room");
         self.pass();
     }
 
-    fn write(&mut self, Window { stag, offset }: Window, data: &[u8]) {
+    pub fn write(&mut self, Window { stag, offset }: Window, data: &[u8]) {
         self.orders += 1;
         let order = Order::Write { stag, offset, data: Slice::from(data.to_vec()).into() };
         self.theirs.order(order, Some(WorkId(self.orders))).expect("room");
@@ -77,7 +87,7 @@ impl Bare {
     }
 
     /// What our initiator opens for a READ, or for a WRITE.
-    fn window_of(&mut self, task_tag: u32, is_read: bool) -> Window {
+    pub fn window_of(&mut self, task_tag: u32, is_read: bool) -> Window {
         let data = Lent { data: Slice::from(vec![5; LENGTH]), unsolicited_bytes: 0 };
         let (data_in, data_out) =
             if is_read { (Some(Frame::from(vec![0xaa; LENGTH])), None) } else { (None, Some(data)) };
@@ -102,7 +112,7 @@ impl Bare {
         }
     }
 
-    fn is_torn(&mut self) -> bool {
+    pub fn is_torn(&mut self) -> bool {
         self.pass();
         matches!(self.ours.poll(), Step::Torn) && matches!(self.ours.poll(), Step::Torn)
     }
@@ -112,11 +122,11 @@ fn plain(header: Header) -> Vec<u8> {
     message(IserHeader::PLAIN, header, &[])
 }
 
-fn ping() -> Vec<u8> {
+pub fn ping() -> Vec<u8> {
     plain(NopOut { is_immediate: true, is_final: true, transfer_tag: TAG_NONE, ..NopOut::default() }.write())
 }
 
-fn response(task_tag: u32) -> Vec<u8> {
+pub fn response(task_tag: u32) -> Vec<u8> {
     plain(ScsiResponse { is_final: true, task_tag, ..ScsiResponse::default() }.write())
 }
 

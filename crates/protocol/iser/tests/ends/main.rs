@@ -10,6 +10,7 @@ mod exchange;
 mod host;
 mod hostile_by_adapter;
 mod hostile_initiator;
+mod hostile_sharing;
 mod hostile_target;
 mod keys;
 mod nudge;

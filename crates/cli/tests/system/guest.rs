@@ -7,6 +7,7 @@ mod ipxe;
 mod iscsi;
 mod iser;
 mod isolation;
+mod lio;
 mod optical;
 mod package;
 mod rdma;
@@ -17,6 +18,11 @@ use std::time::Duration;
 use crate::harness::{GUEST_LINKS, Guest, SERVER_NAME, Server, World};
 
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Whether what other jobs show already is tried here too: a guest takes long.
+fn is_long() -> bool {
+    std::env::var_os("SANWIRE_TIMES").is_some()
+}
 
 #[test]
 #[ignore = "boots a Linux guest"]

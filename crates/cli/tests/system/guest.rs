@@ -2,6 +2,7 @@
 //!
 //! These tests take long, so they are run by `cargo xtask test`, or by `cargo test -p sanwire --test system -- --ignored guest::`.
 
+mod adapters;
 mod aoe;
 mod ipxe;
 mod iscsi;

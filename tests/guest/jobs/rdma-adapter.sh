@@ -7,4 +7,7 @@ expect "$1" ibv_devices
 export SANWIRE_RDMA_ADDRESS=$2
 # A limit like that of people who are not root.
 ulimit -l 65536
-"$3" --test-threads=1
+"$3" --include-ignored --test-threads=1 2>&1 | tee "$SCRATCH/rdma-adapter"
+# Each has found the adapter.
+expect '^test result: ok\. [1-9][0-9]* passed; 0 failed; 0 ignored' cat "$SCRATCH/rdma-adapter"
+! grep '^SKIPPED' "$SCRATCH/rdma-adapter" || fail 'a test has not run'

@@ -2,11 +2,13 @@
 //!
 //! These tests take long, so they are run by `cargo xtask test`, or by `cargo test -p sanwire --test system -- --ignored guest::`.
 
+mod adapters;
 mod aoe;
 mod ipxe;
 mod iscsi;
 mod iser;
 mod isolation;
+mod lio;
 mod optical;
 mod package;
 mod rdma;
@@ -17,6 +19,11 @@ use std::time::Duration;
 use crate::harness::{GUEST_LINKS, Guest, SERVER_NAME, Server, World};
 
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Whether what other jobs show already is tried here too: a guest takes long.
+fn is_long() -> bool {
+    std::env::var_os("SANWIRE_TIMES").is_some()
+}
 
 #[test]
 #[ignore = "boots a Linux guest"]

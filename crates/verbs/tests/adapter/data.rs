@@ -29,6 +29,7 @@ fn close(end: &mut End, stag: Stag) -> Frame {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn data_is_written_where_it_belongs_and_nowhere_else() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -51,6 +52,7 @@ fn data_is_written_where_it_belongs_and_nowhere_else() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn long_and_short_pieces_arrive_in_their_order() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -69,6 +71,7 @@ fn long_and_short_pieces_arrive_in_their_order() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn memory_is_read_into_the_part_of_a_frame() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -104,6 +107,7 @@ fn memory_is_read_into_the_part_of_a_frame() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_window_that_cannot_be_is_refused_and_its_memory_comes_back() {
     let Some(address) = address() else { return };
     let (mut initiator, _target) = pair(address, ConnectOptions { registrations_max: 1, ..ConnectOptions::default() });

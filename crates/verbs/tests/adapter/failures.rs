@@ -19,6 +19,7 @@ fn end_of(end: &mut End) -> Closed {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_key_opens_nothing_once_its_window_is_closed() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -33,6 +34,7 @@ fn a_key_opens_nothing_once_its_window_is_closed() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_key_opens_no_byte_beyond_its_window_and_only_for_its_purpose() {
     let Some(address) = address() else { return };
     for (beyond, remote_write) in [(1, true), (0, false)] {
@@ -51,6 +53,7 @@ fn a_key_opens_no_byte_beyond_its_window_and_only_for_its_purpose() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_message_that_is_too_long_ends_the_connection() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -60,6 +63,7 @@ fn a_message_that_is_too_long_ends_the_connection() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn an_end_that_is_dropped_is_missed_at_once_and_keeps_nothing() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -81,6 +85,7 @@ fn an_end_that_is_dropped_is_missed_at_once_and_keeps_nothing() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn where_nobody_listens_is_said_so() {
     let Some(address) = address() else { return };
     let mut nobody = connect(SocketAddr::new(address.ip(), 9), ConnectOptions::default());
@@ -91,6 +96,7 @@ fn where_nobody_listens_is_said_so() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn an_address_to_which_no_adapter_leads_is_said_so() {
     let Some(_) = address() else { return };
     let peer = "127.0.0.1:3260".parse().unwrap();
@@ -108,6 +114,7 @@ fn an_address_to_which_no_adapter_leads_is_said_so() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_request_can_be_refused_or_left_and_others_come() {
     let Some(address) = address() else { return };
     let mut listener = Listener::bind(address, ListenOptions::default()).unwrap();
@@ -135,6 +142,7 @@ fn a_request_can_be_refused_or_left_and_others_come() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_listener_can_be_had_again_at_once() {
     let Some(address) = address() else { return };
     let mut listener = Listener::bind(address, ListenOptions::default()).unwrap();

@@ -8,6 +8,7 @@ use sanwire_verbs::{ConnectOptions, Transport};
 use crate::ends::{MESSAGE_BYTES, MESSAGES, UNASKED, address, message, pair};
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn messages_arrive_as_they_were_sent_and_in_their_order() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -25,6 +26,7 @@ fn messages_arrive_as_they_were_sent_and_in_their_order() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_message_is_its_head_and_all_pieces_of_its_data() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());
@@ -36,6 +38,7 @@ fn a_message_is_its_head_and_all_pieces_of_its_data() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn both_ends_know_the_mtu_of_their_path() {
     let Some(address) = address() else { return };
     let (initiator, target) = pair(address, ConnectOptions::default());
@@ -46,6 +49,7 @@ fn both_ends_know_the_mtu_of_their_path() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn orders_that_find_no_room_come_back_and_find_it_later() {
     let Some(address) = address() else { return };
     let options = ConnectOptions { orders_max: 4, ..ConnectOptions::default() };
@@ -73,6 +77,7 @@ fn orders_that_find_no_room_come_back_and_find_it_later() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn what_was_ordered_is_sent_before_the_connection_ends() {
     let Some(address) = address() else { return };
     let (mut initiator, mut target) = pair(address, ConnectOptions::default());

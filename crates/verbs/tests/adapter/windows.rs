@@ -62,6 +62,7 @@ fn close(end: &mut End, stag: Stag) -> Frame {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn a_window_to_a_region_or_to_other_memory_is_written_to_and_read_from() {
     let Some((mut initiator, mut target)) = ends(by_windows()) else { return };
     let adapter = QueuePair::adapter(&initiator.0).unwrap();
@@ -96,6 +97,7 @@ fn a_window_to_a_region_or_to_other_memory_is_written_to_and_read_from() {
 
 /// A window is used again when its key has ended, under another key each time; one that nobody has ended is given back at once.
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn many_windows_follow_each_other_whoever_ends_them() {
     let Some((mut initiator, mut target)) = ends(by_windows()) else { return };
     let region = Region::new(4 << 20).unwrap();
@@ -118,6 +120,7 @@ fn many_windows_follow_each_other_whoever_ends_them() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn windows_that_are_closed_before_anybody_was_told_cost_nothing() {
     let options = ConnectOptions { orders_max: 8, ..by_windows() };
     let Some((mut initiator, mut target)) = ends(options) else { return };
@@ -137,6 +140,7 @@ fn windows_that_are_closed_before_anybody_was_told_cost_nothing() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn the_key_of_another_connection_and_one_that_has_ended_open_nothing() {
     let Some(address) = address() else { return };
     let mut listener = Listener::bind(address, ListenOptions::default()).unwrap();
@@ -165,6 +169,7 @@ fn the_key_of_another_connection_and_one_that_has_ended_open_nothing() {
 }
 
 #[test]
+#[ignore = "takes an RDMA adapter"]
 fn an_end_that_is_dropped_with_windows_lets_go_of_their_memory() {
     let Some((mut initiator, mut target)) = ends(by_windows()) else { return };
     let region = Region::new(1 << 20).unwrap();

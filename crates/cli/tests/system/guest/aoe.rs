@@ -62,7 +62,7 @@ pub fn the_driver_has_two_shelves_over_two_links_and_writes_on_when_one_is_cut(w
 }
 
 /// Changes the server's end of a link.
-fn set_link(world: &World, interface: &str, change: &[&str]) {
+pub fn set_link(world: &World, interface: &str, change: &[&str]) {
     let mut ip = world.on_server("ip");
     ip.args(["link", "set", interface]).args(change);
     run_ok(ip, LIMIT);

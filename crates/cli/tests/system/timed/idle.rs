@@ -7,7 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, Attached, Initiator, Scratch, Server, Wire, World, cpu_time, port, run_ok};
+use crate::harness::{
+    AUTHORITY, Attached, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, cpu_time, port, run_ok,
+};
 
 const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
 
@@ -21,9 +23,14 @@ const MEMORY_MAX_KIB: u64 = 64 << 10;
 fn idle_is_idle_and_memory_is_bounded() {
     let Some(world) = World::new("idle_is_idle_and_memory_is_bounded", 9000, &["dd", "getconf"]) else { return };
     let volume = format!("disk=file:{},size=256M", world.scratch.text("disk.img"));
-    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume]);
-    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
-        let attached = Attached::device(&world, &wire.url("disk"));
+    // One port for both.
+    let [iscsi, iser] = ["iscsi", "iser"].map(|scheme| format!("{scheme}:{SERVER_ADDRESS}"));
+    let options = ["--allow", "any", "--wire", &iscsi, "--wire", &iser];
+    let mut server = Server::start_with(&world, &[&volume], &options);
+    let [ethernet, udp, iscsi] = [Wire::Ethernet, Wire::Ip, Wire::Iscsi].map(|wire| wire.url("disk"));
+    let iser = iscsi.replace("iscsi://", "iser://");
+    for (wire, url) in [("Ethernet", ethernet), ("UDP", udp), ("iSCSI", iscsi), ("iSER", iser)] {
+        let attached = Attached::device(&world, &url);
         let device = attached.place.display().to_string();
         for (from, to, flag) in [("/dev/zero", device.as_str(), "oflag=direct"), (&device, "/dev/null", "iflag=direct")]
         {
@@ -32,16 +39,16 @@ fn idle_is_idle_and_memory_is_bounded() {
             run_ok(dd, Duration::from_secs(60));
         }
         let memory_kib = resident_kib(server.pid());
-        println!("{wire:?}: the server has {memory_kib} KiB in memory");
-        assert!(memory_kib < MEMORY_MAX_KIB, "the server has {memory_kib} KiB in memory over {wire:?}");
+        println!("{wire}: the server has {memory_kib} KiB in memory");
+        assert!(memory_kib < MEMORY_MAX_KIB, "the server has {memory_kib} KiB in memory over {wire}");
         thread::sleep(Duration::from_secs(1));
         let before = [server.pid(), attached.pid()].map(cpu_time);
         thread::sleep(WATCH);
         let after = [server.pid(), attached.pid()].map(cpu_time);
         for (who, index) in [("server", 0), ("client", 1)] {
             let used = after[index] - before[index];
-            println!("{wire:?}: the idle {who} used {used:?} of {WATCH:?}");
-            assert!(used < CPU_MAX, "the idle {who} used {used:?} of {WATCH:?} over {wire:?}");
+            println!("{wire}: the idle {who} used {used:?} of {WATCH:?}");
+            assert!(used < CPU_MAX, "the idle {who} used {used:?} of {WATCH:?} over {wire}");
         }
         attached.detach(&world);
     }

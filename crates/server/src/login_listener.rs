@@ -117,9 +117,8 @@ impl LoginListener {
 
     /// When there is something to do though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let absences = self.absences.poll_timeout();
-        let deadlines = [self.deadlines.next_at(), self.pause_until, absences, self.refusals.poll_timeout()];
-        deadlines.into_iter().flatten().min()
+        let own = [self.deadlines.next_at(), self.pause_until, self.absences.next_at()];
+        own.into_iter().chain([self.refusals.poll_timeout()]).flatten().min()
     }
 
     /// Does what there is to do; gives how many connections were ready.

@@ -47,6 +47,9 @@ pub struct SessionStatus {
     /// The CHAP user that its iSCSI initiator has shown to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Of iSER, by what it goes: `tcp` (iWARP in software) or `rdma` (an RDMA adapter).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iser_path: Option<String>,
     /// The RDMA adapter of the server that carries it, where iSER goes by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
@@ -89,6 +92,12 @@ pub(crate) fn page_place(session: NexusId) -> u64 {
 }
 
 impl SessionStatus {
+    /// Its protocol, for people: they know iSCSI by RDMA by another name.
+    #[must_use]
+    pub fn spoken(&self) -> &str {
+        if self.iser_path.is_some() { "iser" } else { &self.wire }
+    }
+
     /// Its place in pages.
     pub(crate) fn page_place(&self) -> u64 {
         u64::from_str_radix(&self.id, 16).map_or(0, |number| page_place(NexusId(number)))
@@ -140,6 +149,7 @@ pub(crate) fn rows(
             target: host.target.clone(),
             portal: login.as_ref().map(|login| login.portal.clone()),
             user: login.as_ref().and_then(|login| login.user.clone()),
+            iser_path: login.as_ref().and_then(|login| login.iser_path).map(str::to_owned),
             adapter: login.as_ref().and_then(|login| login.adapter.clone()),
             address: host.address.clone().unwrap_or_default(),
             connections: session.connections,

@@ -105,7 +105,7 @@ impl Between<'_> {
                 Cell::BytesPerSecond(rate(|session| session.read_bytes)),
                 Cell::BytesPerSecond(rate(|session| session.written_bytes)),
                 Cell::Count(rate(|session| session.errors)),
-                Cell::Text(session.wire.clone()),
+                Cell::Text(session.spoken().to_owned()),
                 Cell::Text(session.address.clone()),
                 Cell::Count(session.connections as f64),
                 Cell::Text(format!("{}{more}", session.volume_names.join(", "))),

@@ -48,7 +48,7 @@ fn wide(sessions: &[SessionStatus]) -> String {
         [
             session.id.clone(),
             client_of(session),
-            format!("{} {}", session.wire, session.address),
+            format!("{} {}", session.spoken(), session.address),
             session.connections.to_string(),
             session.target.clone().unwrap_or_default(),
             portal_of(session),
@@ -75,7 +75,7 @@ fn narrow(sessions: &[SessionStatus]) -> String {
         [
             session.id.clone(),
             named(&client_of(session), false),
-            format!("{} {}", session.wire, session.address),
+            format!("{} {}", session.spoken(), session.address),
             output::shortened(&volumes_of(session), NAME_MAX),
             day_and_minute(&session.since),
             security_of(session),
@@ -146,7 +146,7 @@ fn rates(before: &[SessionStatus], after: &[SessionStatus], period: Duration) ->
         [
             session.id.clone(),
             client_of(session),
-            format!("{} {}", session.wire, session.address),
+            format!("{} {}", session.spoken(), session.address),
             volumes_of(session),
             format!("{:.0}", rate(&|session| session.commands)),
             bytes(&|session| session.read_bytes),
@@ -173,6 +173,7 @@ mod tests {
             target: None,
             portal: None,
             user: None,
+            iser_path: None,
             adapter: None,
             address: "10.0.0.2:1".into(),
             connections: 1,
@@ -203,6 +204,8 @@ mod tests {
             security: "chap".into(),
             ..session("8000000000000001", 1, 1)
         };
+        let of_iser = SessionStatus { iser_path: Some("tcp".into()), user: None, ..of_iscsi.clone() };
+        assert!(show_sessions(&[of_iser], false).contains(" iser 192.168.1.10:51234 "), "people know it by this name");
         let of_hyperscsi = SessionStatus {
             wire: "hyperscsi".into(),
             client: "19b1c0ffee19b1c0ffee19b1c0ffee19".into(),

@@ -1,7 +1,10 @@
 //! What was counted, as tables for people.
 
 use sanwire_core::Size;
-use sanwire_server::{ConnectionStatistics, QuotaStatistics, RemoteStatistics, Statistics, VolumeStatistics};
+use sanwire_server::{
+    ConnectionStatistics, DataStatistics, QuotaStatistics, RdmaStatistics, RemoteStatistics, Statistics,
+    VolumeStatistics,
+};
 
 use super::sessions::named;
 use crate::output;
@@ -77,7 +80,8 @@ fn show_connections(connections: &[ConnectionStatistics], is_wide: bool) -> Stri
         [
             named(&connection.client, is_wide),
             connection.address.clone(),
-            connection.wire.clone(),
+            // People know iSCSI by RDMA by another name.
+            if rdma_of(connection).is_some() { "iser".to_owned() } else { connection.wire.clone() },
             connection.commands.to_string(),
             Size(connection.read_bytes).to_string(),
             Size(connection.written_bytes).to_string(),
@@ -110,11 +114,15 @@ fn show_packets(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     output::narrow_table(head, &rows)
 }
 
+/// How the data of an iSER session has come.
+fn rdma_of(connection: &ConnectionStatistics) -> Option<(&DataStatistics, &RdmaStatistics)> {
+    connection.data.as_ref().and_then(|data| Some((data, data.rdma.as_ref()?)))
+}
+
 /// A table of how data was transferred by RDMA, a row for each connection; empty when no connection uses RDMA.
 fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     let row = |connection: &ConnectionStatistics| {
-        let data = connection.data.as_ref()?;
-        let rdma = data.rdma.as_ref()?;
+        let (data, rdma) = rdma_of(connection)?;
         Some([
             named(&connection.client, is_wide),
             Size(data.placed_bytes).to_string(),
@@ -161,4 +169,43 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
         })
         .collect();
     output::table(["EACH", "MAY HOLD OR DO", "AT MOST", "MOST SO FAR", "REFUSED"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(rdma: Option<RdmaStatistics>) -> ConnectionStatistics {
+        let data = DataStatistics { placed_bytes: 3 << 20, direct_bytes: 2 << 20, copied_bytes: 1 << 20, rdma };
+        let known = serde_json::json!({
+            "wire": "iscsi", "client": "iqn.x:host", "address": "10.0.0.2:1", "shard": 0, "sent_packets": 0, "received_packets": 0,
+            "resent_packets": 0, "timeouts": 0, "window_out_packets": 0, "window_in_packets": 0, "data": data,
+        });
+        serde_json::from_value(known).expect("a connection")
+    }
+
+    #[test]
+    fn sessions_of_iser_have_its_name_and_a_table_of_what_there_is_of_rdma() {
+        let rdma = RdmaStatistics {
+            stags: 2,
+            stags_ever: 9,
+            credits: 96,
+            fpdu_max_bytes: 0,
+            segment_bytes: Some(1024),
+            adapter: None,
+        };
+        let adapter = Some("rxe0 (RoCE)".to_owned());
+        let by_adapter = connection(Some(RdmaStatistics { adapter, ..rdma.clone() }));
+        let over_tcp = connection(Some(RdmaStatistics { fpdu_max_bytes: 65_544, segment_bytes: Some(1448), ..rdma }));
+        let plain = connection(None);
+        let shown = show_connections(&[by_adapter.clone(), plain.clone()], false);
+        let over: Vec<&str> = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
+        assert_eq!(over, ["iser", "iscsi"], "{shown}");
+        let shown = show_rdma(&[by_adapter, over_tcp, plain.clone()], false);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].ends_with("CREDITS  PATH         FPDU BYTES  MSS OR MTU"), "{shown}");
+        assert!(lines[1].ends_with("2      9       96       rxe0 (RoCE)  -           1024"), "{shown}");
+        assert!(lines[2].ends_with("TCP          65544       1448") && lines.len() == 3, "{shown}");
+        assert_eq!(show_rdma(&[plain], false), "");
+    }
 }

@@ -147,7 +147,8 @@ fn a_file_system_lives_on_an_iser_volume() {
     let test = "a_file_system_lives_on_an_iser_volume";
     let Some(world) = World::new(test, 9000, &Filesystem::TOOLS) else { return };
     let disk = format!("ext4=file:{},size=256M", world.scratch.path("disk.img").display());
-    let mut server = serve(&world, &[&disk], &[]);
+    let socket = world.scratch.path("control").display().to_string();
+    let mut server = serve(&world, &[&disk], &["--control", &socket]);
     let attached = Attached::device(&world, &url("ext4"));
     let device = attached.place.clone();
     Filesystem::Ext4.make(&device);
@@ -156,6 +157,16 @@ fn a_file_system_lives_on_an_iser_volume() {
     server.kill();
     server.restart();
     (20..40).for_each(|index| filler.write(index));
+    let ctl = |words: &[&str]| sanwire(&world, &[&["ctl", "--socket", &socket], words].concat());
+    for (words, seen) in [
+        (&["status"][..], &["iser:"][..]),
+        (&["sessions"], &[" iser "]),
+        (&["statistics"], &[" iser ", "BY RDMA", "STAGS", "CREDITS", "COPIED", " TCP ", "MSS"]),
+        (&["metrics"], &["sanwire_session_credits{", "sanwire_session_memory_keys{", "{transport=\"RDMA\"} "]),
+    ] {
+        let told = ctl(words);
+        assert!(seen.iter().all(|word| told.contains(word)), "{words:?} has no {seen:?}: {told}");
+    }
     filler.verify(40);
     filler.close();
     Filesystem::Ext4.check(&device);

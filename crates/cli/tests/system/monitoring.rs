@@ -160,6 +160,10 @@ fn shipped_expressions() -> BTreeSet<String> {
             "no panel shows {metric} of derived volumes"
         );
     }
+    for metric in ["iscsi_direct_bytes_total", "iscsi_copied_bytes_total", "session_memory_keys", "session_credits"] {
+        let of_iser = format!("sanwire_{metric}{{");
+        assert!(all.iter().any(|expression| expression.contains(&of_iser)), "no panel shows {metric}");
+    }
     assert!(all.len() > 40 && all.iter().all(|expression| expression.len() > 5), "{all:?}");
     let ready = |mut expression: String| {
         for (what, with) in [("$__rate_interval", "1m"), ("$instance", ".*"), ("$volume", ".*")] {

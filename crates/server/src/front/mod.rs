@@ -240,6 +240,8 @@ pub(crate) struct LoginStatus {
     pub(crate) portal: String,
     /// As which CHAP user.
     pub(crate) user: Option<String>,
+    /// Of iSER, by what: `tcp` or `rdma`.
+    pub(crate) iser_path: Option<&'static str>,
     /// By which RDMA adapter, for people, if by one.
     pub(crate) adapter: Option<String>,
 }

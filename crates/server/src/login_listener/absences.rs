@@ -33,7 +33,7 @@ struct Absence {
 }
 
 impl Absences {
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(super) fn next_at(&self) -> Option<Instant> {
         self.tries_at
     }
 }

@@ -35,6 +35,7 @@ fn session(commands: u64) -> SessionStatus {
         target: None,
         portal: None,
         user: None,
+        iser_path: None,
         adapter: None,
         address: "10.0.0.2:5674".into(),
         connections: 2,

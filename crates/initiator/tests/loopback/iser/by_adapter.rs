@@ -220,6 +220,7 @@ fn a_session_by_an_adapter_is_seen_counted_and_ended() {
     write(&mut client);
     let Answer::Sessions(sessions) = ask(Request::Sessions) else { panic!("no sessions") };
     assert_eq!(sessions[0].adapter.as_deref(), Some("memory0 (RDMA in memory)"));
+    assert_eq!((sessions[0].iser_path.as_deref(), sessions[0].spoken()), (Some("rdma"), "iser"));
     let Answer::Links(links) = ask(Request::Links) else { panic!("no links") };
     assert_eq!((links[0].connections, links[1].connections), (Some(1), Some(0)), "{links:?}");
     assert!(links[0].received_bytes > 1 << 20 && links[1].received_bytes == 0, "{links:?}");

@@ -24,7 +24,7 @@ use sanwire_core::{Instant, Lun, NexusId, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_iscsi::{
     CommandHandle, ConnectionId, Directory, Function as Asked, IscsiName, Isid, ManageHandle, ManageOutcome as Outcome,
-    Server, ServerConfig, ServerEvent, SessionStatus, TargetId,
+    PortalCarrier, Server, ServerConfig, ServerEvent, SessionStatus, TargetId,
 };
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
@@ -318,8 +318,13 @@ impl FrontEnd for Iscsi {
             let shown = [("chap", user.is_some()), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+            let iser_path = match portal.carrier {
+                PortalCarrier::Tcp => None,
+                PortalCarrier::Iwarp => Some("tcp"),
+                PortalCarrier::Adapter => Some("rdma"),
+            };
             let portal = format!("{},{}", portal.address, portal.group_tag);
-            let login = Some(LoginStatus { portal, user: user.map(str::to_owned), adapter });
+            let login = Some(LoginStatus { portal, user: user.map(str::to_owned), iser_path, adapter });
             ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement) }
         };
         self.server.session_statuses().map(count).collect()

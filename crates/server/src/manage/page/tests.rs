@@ -173,6 +173,7 @@ fn session(number: u64) -> SessionStatus {
         target: None,
         portal: None,
         user: None,
+        iser_path: None,
         adapter: None,
         address: "192.0.2.1:1".into(),
         connections: 1,

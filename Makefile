@@ -38,8 +38,9 @@ run: build
 check: setup-build
 	@cargo xtask check
 
-test: setup
-	@cargo xtask test
+# All other packages that it needs are installed while it compiles.
+test: setup-build
+	@cargo xtask test --packages
 
 test-long: setup
 	@cargo xtask test --long

@@ -12,6 +12,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy --update   lower the entries of xtask/ratchet.toml to today's lengths
   check           the checks and unit tests that every commit should pass: a few minutes
   test            run every check and test, and print the totals
+  test --packages the same, and install meanwhile what tests need of Debian's packages
   test --long     the same, with more simulation, tests that the clock judges, Miri, and a minute of each fuzz target";
 
 fn main() -> ExitCode {
@@ -20,9 +21,10 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["tidy"] => tidy::check(&root()),
         ["tidy", "--update"] => tidy::update(&root()),
-        ["check"] => run::all(&root(), run::Length::Check),
-        ["test"] => run::all(&root(), run::Length::Short),
-        ["test", "--long"] => run::all(&root(), run::Length::Long),
+        ["check"] => run::all(&root(), run::Length::Check, false),
+        ["test"] => run::all(&root(), run::Length::Short, false),
+        ["test", "--packages"] => run::all(&root(), run::Length::Short, true),
+        ["test", "--long"] => run::all(&root(), run::Length::Long, false),
         _ => Err(USAGE.into()),
     };
     match result {

@@ -1,5 +1,6 @@
 //! Runs one command, and counts what its test runners say.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
 use std::mem;
 use std::process::{Command, Stdio};
@@ -20,6 +21,29 @@ pub struct Counts {
     pub skipped: u64,
     /// The names of failed tests, as far as their runner says them.
     pub failed_tests: Vec<String>,
+}
+
+/// How one step ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub counts: Counts,
+    pub is_success: bool,
+    /// The last lines that say anything, of both of its outputs.
+    pub last_lines: Vec<String>,
+}
+
+/// How many lines are kept of what a step has said last.
+const LAST_LINES: usize = 5;
+
+/// Keeps the last lines of all that are heard.
+fn hear_last(lines: &Mutex<VecDeque<String>>, line: &str) {
+    let line = line.trim_end();
+    if !line.is_empty() {
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push_back(line.to_owned());
+        let surplus = lines.len().saturating_sub(LAST_LINES);
+        lines.drain(..surplus);
+    }
 }
 
 impl Counts {
@@ -51,16 +75,17 @@ impl Write for Kept {
 }
 
 /// Runs a command, passing on what it prints and counting what its test runners say.
-pub fn run(
-    command: &mut Command,
-    output_to: impl Write,
-    errors_to: impl Write + Send + 'static,
-) -> io::Result<(Counts, bool)> {
+pub fn run(command: &mut Command, output_to: impl Write, errors_to: impl Write + Send + 'static) -> io::Result<Ran> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let last_lines = Arc::new(Mutex::new(VecDeque::new()));
     let errors = child.stderr.take();
+    let last_errors = Arc::clone(&last_lines);
     let errors = thread::spawn(move || {
         let mut skipped = 0;
-        let hear = |line: &str| skipped += u64::from(line.starts_with(SKIPPED));
+        let hear = |line: &str| {
+            skipped += u64::from(line.starts_with(SKIPPED));
+            hear_last(&last_errors, line);
+        };
         errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, hear)).map(|()| skipped)
     });
     let mut counts = Counts::default();
@@ -71,6 +96,7 @@ pub fn run(
                 counts.failed += failed;
             }
             counts.failed_tests.extend(failed_test(line));
+            hear_last(&last_lines, line);
         })?;
     }
     counts.skipped += errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
@@ -80,7 +106,8 @@ pub fn run(
         println!("SKIPPED: what this step needs cannot be had here");
         counts.skipped += 1;
     }
-    Ok((counts.without_skipped(), status.success() || is_unavailable))
+    let last_lines = mem::take(&mut *last_lines.lock().unwrap_or_else(PoisonError::into_inner)).into();
+    Ok(Ran { counts: counts.without_skipped(), is_success: status.success() || is_unavailable, last_lines })
 }
 
 fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) -> io::Result<()> {
@@ -136,7 +163,8 @@ mod tests {
         // Not to stdout: whoever counts the words of this very run would count these too.
         let mut output = vec![];
         let counts = Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".to_owned()] };
-        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (counts, false));
+        let ran = run(&mut shell, &mut output, io::sink()).unwrap();
+        assert_eq!((ran.counts, ran.is_success), (counts, false));
         assert_eq!(output, b"3 passed, 1 failed\ntest a::b ... FAILED\n2 passed, 0 failed\n");
     }
 
@@ -145,7 +173,10 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 1 passed, 0 failed; sleep 0.1; echo SKIPPED: b >&2"]);
         let kept = Kept::default();
-        assert_eq!(run(&mut shell, kept.clone(), kept.clone()).unwrap().0, Counts { skipped: 1, ..Counts::default() });
+        assert_eq!(
+            run(&mut shell, kept.clone(), kept.clone()).unwrap().counts,
+            Counts { skipped: 1, ..Counts::default() }
+        );
         assert_eq!(kept.take(), b"1 passed, 0 failed\nSKIPPED: b\n");
     }
 
@@ -154,10 +185,20 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 'SKIPPED: a: it takes root' >&2; echo 3 passed, 0 failed"]);
         let counts = Counts { passed: 2, skipped: 1, ..Counts::default() };
-        assert_eq!(run(&mut shell, io::sink(), io::sink()).unwrap(), (counts, true));
+        let ended =
+            |mut command| run(&mut command, io::sink(), io::sink()).map(|ran| (ran.counts, ran.is_success)).unwrap();
+        assert_eq!(ended(shell), (counts, true));
         let mut unavailable = Command::new("sh");
         unavailable.args(["-c", &format!("exit {UNAVAILABLE}")]);
         let counts = Counts { skipped: 1, ..Counts::default() };
-        assert_eq!(run(&mut unavailable, io::sink(), io::sink()).unwrap(), (counts, true));
+        assert_eq!(ended(unavailable), (counts, true));
+    }
+
+    #[test]
+    fn the_last_lines_that_say_anything_are_kept_of_both_outputs() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "seq 9; echo; sleep 0.1; echo 'what is wrong' >&2; echo >&2"]);
+        let ran = run(&mut shell, io::sink(), io::sink()).unwrap();
+        assert_eq!(ran.last_lines, ["6", "7", "8", "9", "what is wrong"]);
     }
 }

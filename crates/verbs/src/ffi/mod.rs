@@ -5,6 +5,7 @@
 //! classic verbs are used, which every provider has; siw, for one, has no others.
 
 mod cm;
+mod queue_pair;
 mod verbs;
 
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use libloading::Library;
 use crate::error::Unavailable;
 
 pub(crate) use cm::*;
+pub(crate) use queue_pair::*;
 pub(crate) use verbs::*;
 
 macro_rules! api {

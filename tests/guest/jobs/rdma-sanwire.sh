@@ -64,7 +64,8 @@ serve() {
     have "$2"
     fresh "$1"
     start "$2" "$3"
-    grep -qF "iser:$(host "$2"):$PORT,path=rdma" <(ctl status) || fail "$(ctl status)"
+    # Brackets mean something else in a pattern.
+    expect "iser:$(host "$2" | tr '[]' '..'):$PORT,path=rdma" ctl status
 }
 
 # image MIB: another one.

@@ -2,7 +2,7 @@
 //! grows without end, all memory back in the end.
 #![no_main]
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 

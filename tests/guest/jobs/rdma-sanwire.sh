@@ -3,7 +3,7 @@
 # rdma-sanwire.sh whole siw|rxe ADDRESS MIB: it is server and client: copies there and back, a server that is killed and comes again
 #   meanwhile, and a port where nobody is.
 # rdma-sanwire.sh serve siw|rxe ADDRESS MIB: a server for others, which goes on.
-# rdma-sanwire.sh end: it ends. The last line is the SHA-256 of what it has stored.
+# rdma-sanwire.sh end: it ends. The last line is the BLAKE2b sum of what it has stored.
 # rdma-sanwire.sh copy siw|rxe URL MIB: it is a client of another server: copies there and back.
 . /rig/jobs/lib.sh
 . /rig/jobs/rdma.sh
@@ -31,7 +31,7 @@ end() {
     kill -TERM "$server"
     within 30 is_over "$server"
     ! grep -E 'ERROR|panic' "$LOG" || fail "$(cat "$LOG")"
-    say "$(sha256sum < "$DIRECTORY/disk" | cut -d ' ' -f 1)"
+    say "$(b2sum < "$DIRECTORY/disk" | cut -d ' ' -f 1)"
 }
 
 fresh() {
@@ -66,6 +66,8 @@ copy() {
     say "$mib MiB there and back"
 }
 
+begins_alike() { cmp -s -n 65536 "$1" "$2"; }
+
 whole() {
     local kind=$1 address=$2 mib=$3 url=iser://$2:$PORT/$TARGET/0 server copying
     serve "$kind" "$address" "$mib"
@@ -75,7 +77,7 @@ whole() {
     image "$mib"
     client cp --overwrite --wait 60 --verify "$DIRECTORY/image" "$url" > "$SCRATCH/copy" 2>&1 &
     copying=$!
-    sleep 1
+    within 20 begins_alike "$DIRECTORY/image" "$DIRECTORY/disk"
     server=$(< "$SCRATCH/rdma.pid")
     kill -KILL "$server"
     ! is_over $copying || fail "the copy was over before the server was killed: $(cat "$SCRATCH/copy")"

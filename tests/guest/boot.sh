@@ -14,7 +14,7 @@
 
 set -euo pipefail
 
-readonly MEMORY_MIB=1024 PROCESSORS=2
+readonly MEMORY_MIB=1024
 here=$(cd "$(dirname "$0")" && pwd)
 console=
 addresses=
@@ -45,11 +45,15 @@ done
 guest=$("$here/build.sh")
 
 kernel="console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no5lvl no_timer_check random.trust_cpu=on rig.addresses=$addresses"
-# What no job uses takes time to set up.
-kernel+=" modprobe.blacklist=kvm_amd,kvm_intel,ata_piix,ata_generic,floppy,i2c_piix4"
-# All processors in one thread: with one for each, QEMU before 8.1 may translate an instruction while another processor patches it,
-# and the kernel dies of an int3 that it has taken back.
-machine=(-accel tcg,thread=single -cpu max -m $MEMORY_MIB -smp $PROCESSORS -nodefaults -no-user-config -display none)
+# What no job uses takes time to set up, and what guards against faults and attacks takes it all along.
+kernel+=" modprobe.blacklist=kvm_amd,kvm_intel,ata_piix,ata_generic,floppy,i2c_piix4,pcspkr"
+kernel+=" audit=0 apparmor=0 init_on_alloc=0 nokaslr nowatchdog rcupdate.rcu_expedited=1 tsc=reliable"
+# One processor: they would take turns on one thread anyway (with one for each, QEMU before 8.1 may translate an instruction while another
+# processor patches it, and the kernel dies of an int3 that it has taken back), and one alone keeps the time by its own counter, not by
+# a device, and takes no locks. What is left out of its features is slower emulated than what programs and kernel do without: to copy
+# by single bytes (erms), vectors of 32 bytes and their state, and what brackets each access to memory of programs (smap).
+machine=(-accel tcg,thread=single -cpu max,-erms,-smap,-smep,-pku,-avx,-avx2,-f16c,-fma,-vaes -m $MEMORY_MIB -smp 1)
+machine+=(-nodefaults -no-user-config -display none)
 # What ends by itself ends qemu, unless it is to come again.
 if [ -n "$is_systemd" ]; then kernel+=" rig.systemd"; else machine+=(-no-reboot); fi
 machine+=(-kernel "$guest/vmlinuz$suffix" -initrd "$guest/initramfs$suffix")

@@ -62,7 +62,8 @@ filesystem() {
     local kind=$1 device=$DEVICES/e$2
     local -A make=([ext4]='mkfs.ext4 -q -F' [xfs]='mkfs.xfs -q -f') check=([ext4]='fsck.ext4 -f -n' [xfs]='xfs_repair -n')
     modprobe "$kind"
-    ${make[$kind]} "$device"
+    # shellcheck disable=SC2086
+    small ${make[$kind]} "$device"
     mount "$device" "$MOUNT_POINT"
     fill "$MOUNT_POINT/files" 12 > "$SCRATCH/sums"
     sync -f "$MOUNT_POINT"
@@ -72,7 +73,7 @@ filesystem() {
     blockdev --flushbufs "$device"
     echo 3 > /proc/sys/vm/drop_caches
     mount -o ro "$device" "$MOUNT_POINT"
-    (cd "$MOUNT_POINT/files" && sha256sum --quiet --check "$SCRATCH/sums")
+    (cd "$MOUNT_POINT/files" && b2sum --quiet --check "$SCRATCH/sums")
     umount "$MOUNT_POINT"
     say "$kind was made, filled, checked and read"
 }

@@ -16,15 +16,15 @@ compare() {
     blockdev --flushbufs "$device"
     echo 3 > /proc/sys/vm/drop_caches
     mount "$device" "$MOUNT_POINT"
-    (cd "$MOUNT_POINT/files" && sha256sum --quiet --check "$SCRATCH/sums")
+    (cd "$MOUNT_POINT/files" && b2sum --quiet --check "$SCRATCH/sums")
 }
 
 say "making $kind"
-"${make[@]}" "$device"
+small "${make[@]}" "$device"
 mount "$device" "$MOUNT_POINT"
 say 'filling it'
-fill "$MOUNT_POINT/files" 48 > "$SCRATCH/sums"
-fill "$MOUNT_POINT/passing" 12 > /dev/null
+fill "$MOUNT_POINT/files" 24 > "$SCRATCH/sums"
+fill "$MOUNT_POINT/passing" 8 > /dev/null
 sync -f "$MOUNT_POINT"
 umount "$MOUNT_POINT"
 say 'checking it'

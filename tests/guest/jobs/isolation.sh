@@ -1,7 +1,8 @@
-# isolation.sh PORTAL PREFIX ALICES_SECRET BOBS_SECRET ATTACKER VICTIM: two CHAP users of one server, alice and bob, and what one of them does
+# isolation.sh PORTAL PREFIX ALICES_SECRET BOBS_SECRET FIRST SECOND: two CHAP users of one server, alice and bob, and what one of them does
 # harms the other in nothing. The target PREFIX:alice has alice's unit, PREFIX:bob has bob's, and PREFIX:both has the first one as LUN 0 and
-# the second one as LUN 1. Both units are parts of one disk, and are overwritten. The attacker does all that its own unit allows, while the
-# victim works. At the end the job says what is on each unit: `alice SHA256`.
+# the second one as LUN 1. Both units are parts of one disk, and are overwritten. LUN 1 of PREFIX:alice is a part of alice's unit, of 12 MiB,
+# with a program that ends no read between its second and its tenth MiB; that of PREFIX:bob is one of bob's. The attacker does all that its own
+# unit allows, while the victim works: first one of them, then the other one. At the end the job says what is on each unit: `alice SUM`.
 . /rig/jobs/lib.sh
 . /rig/jobs/iscsi.sh
 . /rig/jobs/rod.sh
@@ -54,8 +55,7 @@ make() {
     local who=$1
     case ${kind[$who]} in
         ext4) mkfs.ext4 -q -F "${own[$who]}" ;;
-        # It is smaller than what people should have.
-        xfs) TEST_DIR=/ TEST_DEV=/ QA_CHECK_FS=1 mkfs.xfs -q -f "${own[$who]}" ;;
+        xfs) small mkfs.xfs -q -f "${own[$who]}" ;;
     esac
     mkdir -p "/mnt/$who"
     mount "${own[$who]}" "/mnt/$who"
@@ -87,7 +87,7 @@ unmount() {
         xfs) xfs_repair -n "${own[$who]}" ;;
     esac > "$SCRATCH/check" 2>&1 || fail "$(cat "$SCRATCH/check")"
     mount -o ro "${own[$who]}" "/mnt/$who"
-    (cd "/mnt/$who/files" && sha256sum --quiet --check "$SCRATCH/sums-$who")
+    (cd "/mnt/$who/files" && b2sum --quiet --check "$SCRATCH/sums-$who")
     umount "/mnt/$who"
 }
 
@@ -132,6 +132,13 @@ probe() {
 
 # is_writing DEVICE: writes are under way there.
 is_writing() { [ "$(awk '{print $2}' "/sys/block/${1##*/}/inflight")" -gt 0 ]; }
+
+# judge_probe: the reads in between have not taken much longer than before the attacks.
+judge_probe() {
+    say "99 of 100 reads take $quiet_us us, and $p99_us us meanwhile; the longest $longest_us us"
+    [ "$longest_us" -lt $LONGEST_US ] || fail 'a read takes too long'
+    [ "$p99_us" -lt $((quiet_us * SLOWER_MAX)) ] || [ "$p99_us" -lt $SLOW_US ] || fail 'reads take too long'
+}
 
 settle() { sg_turs "$1" > /dev/null 2>&1 || sg_turs "$1" > /dev/null 2>&1 || true; }
 change() { sg_persist --no-inquiry --out "$@" > /dev/null; }
@@ -237,7 +244,7 @@ attack_time() {
     local who=$1 victim=$2 command pid pids=()
     local mine=${own[$1]}
     probe "$victim" 4
-    local quiet_us=$p99_us
+    quiet_us=$p99_us
     say "at $SECONDS s: 99 of 100 reads take $quiet_us us"
     head -c 1024 /dev/urandom > "$SCRATCH/both"
     touch "$SCRATCH/stalling"
@@ -258,9 +265,27 @@ attack_time() {
     for pid in $stall "${pids[@]}"; do wait "$pid" || true; done
     # Not before: the processors of a guest without KVM do nothing else meanwhile.
     unharmed "$victim" 'asking for much'
-    say "99 of 100 reads take $quiet_us us, and $p99_us us meanwhile; the longest $longest_us us"
-    [ "$longest_us" -lt $LONGEST_US ] || fail 'a read takes too long'
-    [ "$p99_us" -lt $((quiet_us * SLOWER_MAX)) ] || [ "$p99_us" -lt $SLOW_US ] || fail 'reads take too long'
+    judge_probe
+}
+
+has_failed() { [ $(($(cat "/sys/block/${1##*/}/device/ioerr_cnt"))) -gt "$2" ]; }
+
+# attack_fuel WHO VICTIM: many reads at a time, of each of which a program takes all the fuel that it can get, until the device ends it.
+# The victim's reads are compared with those before attack_time.
+attack_fuel() {
+    local who=$1 victim=$2 spinning failed spin
+    spinning=$(unit "$who" 1)
+    failed=$(($(cat "/sys/block/${spinning##*/}/device/ioerr_cnt")))
+    nice fio --name=spin --filename="$spinning" --readonly --ioengine=libaio --direct=1 --rw=randread --bs=4k --offset=2m --size=8m \
+        --iodepth=32 --time_based --runtime=3600 --continue_on_error=read > /dev/null 2>&1 &
+    spin=$!
+    within 60 has_failed "$spinning" $((failed + 100))
+    probe "$victim" 4
+    kill -0 $spin 2> /dev/null || fail 'nothing spins'
+    kill $spin
+    wait $spin || true
+    unharmed "$victim" 'a program that spins'
+    judge_probe
 }
 
 # contend WHO VICTIM: the first one attacks.
@@ -278,7 +303,7 @@ contend() {
     end_load "$who"
     unmount "$who"
     # From here on what is done ends its own file system.
-    for attack in copies modes resets content time; do "attack_$attack" "$who" "$victim"; done
+    for attack in copies modes resets content time fuel; do "attack_$attack" "$who" "$victim"; done
     unharmed "$victim" 'all'
     end_load "$victim"
     change --clear --param-rk=0xb1 "${own[$victim]}"
@@ -290,7 +315,11 @@ arrive
 make alice
 make bob
 contend "$5" "$6"
+# The second one's file system is as it was, and is the attacker's now.
+make "$5"
+mount "${own[$6]}" "/mnt/$6"
+contend "$6" "$5"
 for who in alice bob; do
-    say "$who $(dd if="${own[$who]}" bs=1M iflag=direct status=none | sha256sum | cut -d ' ' -f 1)"
+    say "$who $(dd if="${own[$who]}" bs=1M iflag=direct status=none | b2sum | cut -d ' ' -f 1)"
 done
 iscsiadm -m node --logoutall=all > /dev/null

@@ -20,7 +20,7 @@ case $1 in
         within 30 has_size "$2"
         within 20 sh -c "udevadm info $DRIVE | grep -q ID_CDROM=1"
         mount -t iso9660 -o ro $DRIVE "$MOUNT_POINT"
-        (cd "$MOUNT_POINT" && echo "$3  data.bin" | sha256sum --quiet --check)
+        (cd "$MOUNT_POINT" && echo "$3  data.bin" | b2sum --quiet --check)
         say "a disc of $2 bytes is mounted"
         ;;
     release)

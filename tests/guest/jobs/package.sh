@@ -120,7 +120,7 @@ attach() {
 again() {
     within 150 mountpoint -q $FILES
     [ "$(findmnt -n -o SOURCE $FILES)" = "$(readlink -f /dev/sanwire/box/data)" ] || fail "$(findmnt $FILES)"
-    (cd $FILES/files && sha256sum --quiet -c /root/sums)
+    (cd $FILES/files && b2sum --quiet -c /root/sums)
     local order
     order=$(journalctl -b -1 -o cat --no-pager | sed -n '/^Unmounted srv-data/,$p' | grep -E '^(Unmounted|Stopp)')
     ordered "$order" 'Unmounted srv-data' 'Stopped.*Sanwire volume' 'Stopped.*Sanwire storage server' 'Stopping.*Network Configuration'
@@ -164,7 +164,7 @@ upgrade() {
     touch /tmp/is-upgraded
     wait $load || fail "$(cat /tmp/fio)"
     ! dmesg | grep -E 'I/O error|EXT4-fs error' || fail 'the disk has had errors'
-    (cd $FILES/files && sha256sum --quiet -c /root/sums)
+    (cd $FILES/files && b2sum --quiet -c /root/sums)
 }
 
 # spoiled PACKAGE: a file that was edited since, and is wrong, keeps the server that runs.

@@ -59,6 +59,7 @@ part_paths() {
     # After a path has changed, udev has the map open for a moment.
     within 30 multipath -f "${4##*/}"
     kill "$(pidof multipathd)"
+    rm /etc/multipath.conf
     for portal in "$1" "$2"; do
         logout "$portal" "$3"
     done

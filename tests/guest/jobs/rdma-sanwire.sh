@@ -7,7 +7,7 @@
 # rdma-sanwire.sh absence siw|rxe ADDRESS: the adapter of a server goes, and comes back.
 # rdma-sanwire.sh silence GATEWAY: a host behind that router that does not answer.
 # rdma-sanwire.sh serve siw|rxe ADDRESS MIB: a server for others, which goes on.
-# rdma-sanwire.sh end: it ends. The last line is the SHA-256 of what it has stored.
+# rdma-sanwire.sh end: it ends. The last line is the BLAKE2b sum of what it has stored.
 # rdma-sanwire.sh copy siw|rxe URL MIB: it is a client of another server: copies there and back.
 . /rig/jobs/lib.sh
 . /rig/jobs/rdma.sh
@@ -51,7 +51,7 @@ end() {
     kill -TERM "$server"
     within 30 is_over "$server"
     ! grep -E 'ERROR|panic' "$LOG" | grep -v 'the RDMA adapter of .* is gone' || fail "$(cat "$LOG")"
-    say "$(sha256sum < "$DIRECTORY/disk" | cut -d ' ' -f 1)"
+    say "$(b2sum < "$DIRECTORY/disk" | cut -d ' ' -f 1)"
 }
 
 fresh() {
@@ -88,6 +88,8 @@ copy() {
     say "$mib MiB there and back"
 }
 
+begins_alike() { cmp -s -n 65536 "$1" "$2"; }
+
 whole() {
     serve "$1" "$2" "$3"
     round "$@"
@@ -110,7 +112,7 @@ round() {
     image "$mib"
     client cp --overwrite --wait 60 --verify "$DIRECTORY/image" "$url" > "$SCRATCH/copy" 2>&1 &
     copying=$!
-    sleep 1
+    within 20 begins_alike "$DIRECTORY/image" "$DIRECTORY/disk"
     server=$(< "$SCRATCH/rdma.pid")
     kill -KILL "$server"
     ! is_over $copying || fail "the copy was over before the server was killed: $(cat "$SCRATCH/copy")"

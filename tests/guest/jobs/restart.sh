@@ -7,7 +7,7 @@ written() { awk '{ print $7 }' "/sys/dev/block/$(stat -c %Hr:%Lr "$1")/stat"; }
 has_written_more() { [ "$(written "$1")" -gt "$2" ]; }
 
 start() {
-    local device before size=${2:-48m}
+    local device before size=${2:-24m}
     device=$(block_device "$1")
     before=$(written "$device")
     fio --name=restart --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=16k --iodepth=16 --size="$size" \

@@ -4,7 +4,7 @@
 #   asks the host for echoes all the while. Each time it forgets the host's MAC address, so it asks for that too.
 # zero-copy.sh lengthen INTERFACE MTU HOST: its packets may be longer than the pages of that memory from now on, and come all the same.
 # zero-copy.sh end NAME SIGNAL HOST: ends the server by this signal, when every echo has come. The last line is what has become of the
-#   data of writes, in bytes, and what the file has: `KEPT COPIED SHA256`.
+#   data of writes, in bytes, and what the file has: `KEPT COPIED SUM`.
 . /rig/jobs/lib.sh
 
 readonly SOCKET=$SCRATCH/control ECHOES=20
@@ -79,7 +79,7 @@ end() {
     # The card is as it was before.
     echoes "$host"
     ! dmesg | grep -E 'BUG|WARNING|Call Trace' || fail 'the kernel has complained'
-    say "$kept $copied $(sha256sum < "$DIRECTORY/$name" | cut -d ' ' -f 1)"
+    say "$kept $copied $(b2sum < "$DIRECTORY/$name" | cut -d ' ' -f 1)"
 }
 
 "$@"

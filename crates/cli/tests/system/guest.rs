@@ -34,7 +34,7 @@ fn another_kernel_attaches_volumes_over_both_wires_and_has_a_driver_for_a_third(
     let [ethernet, ip] = GUEST_LINKS;
     let [eth, udp] = [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server)];
     let aoe = GUEST_LINKS.map(|link| format!("aoe:{}", link.interface));
-    let volume = format!("disk=file:{},size=512M", world.scratch.text("disk.img"));
+    let volume = format!("disk=file:{},size=128M", world.scratch.text("disk.img"));
     let for_aoe = format!("beside=file:{},{}", world.scratch.text("aoe.img"), aoe::VOLUME);
     let second = format!("second=file:{},{}", world.scratch.text("second.img"), aoe::SECOND_VOLUME);
     let options = ["--allow", "any", "--wire", &eth, "--wire", &udp, "--wire", &aoe[0], "--wire", &aoe[1]];

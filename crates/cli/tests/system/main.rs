@@ -25,6 +25,7 @@ mod errors;
 mod faults;
 mod filesystems;
 mod foreign;
+mod full_pool;
 mod full_state;
 mod growth;
 mod guest;

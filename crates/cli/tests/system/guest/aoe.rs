@@ -12,12 +12,12 @@ const OUTAGE: Duration = Duration::from_secs(2);
 const CUT: Duration = Duration::from_secs(5);
 const TARGET: &str = "7.3";
 const SECOND_TARGET: &str = "8.1";
-const MIB: &str = "400";
+const MIB: &str = "192";
 /// In the guest.
 const INTERFACES: &str = "eth0,eth1";
 
-/// What a volume has to be for this; XFS takes no smaller disks than 300 MiB.
-pub const VOLUME: &str = "size=400M,shelf=7,slot=3";
+/// What a volume has to be for this.
+pub const VOLUME: &str = "size=192M,shelf=7,slot=3";
 /// What another one has to be.
 pub const SECOND_VOLUME: &str = "size=64M,shelf=8,slot=1";
 
@@ -49,7 +49,7 @@ pub fn the_driver_has_two_shelves_over_two_links_and_writes_on_when_one_is_cut(w
     guest.run("aoe", &find, LIMIT);
     guest.run("aoe", &["filesystem", "ext4", SECOND_TARGET], LIMIT);
     for link in GUEST_LINKS {
-        guest.run("restart", &["start", &format!("/dev/etherd/e{SECOND_TARGET}"), "40m"], LIMIT);
+        guest.run("restart", &["start", &format!("/dev/etherd/e{SECOND_TARGET}"), "32m"], LIMIT);
         guest.run("aoe", &["use", "eth0", "eth1"], LIMIT);
         set_link(world, link.interface, &["down"]);
         thread::sleep(CUT);

@@ -53,7 +53,7 @@ fn a_card_puts_what_writes_bring_into_memory_from_which_it_goes_to_the_disk() {
     for (round, signal) in (0..).zip(["KILL", "TERM"]) {
         let content = pattern(round, MIB << 20);
         fs::write(&image, &content).expect("an image");
-        let mut sum = Command::new("sha256sum");
+        let mut sum = Command::new("b2sum");
         sum.arg(&image);
         let sum = run_ok(sum, LIMIT);
         let name = format!("disk{round}");

@@ -22,7 +22,7 @@ use crate::management::Desk;
 use crate::tls::{CertificateError, Certificates, DAY};
 
 /// What [`stand_back`] adds to a thread's niceness.
-const NICENESS: i32 = 19;
+const NICENESS: i32 = 10;
 /// So long a thread is kept that has nothing to do.
 const THREAD_KEPT: Duration = Duration::from_secs(10);
 
@@ -258,7 +258,7 @@ fn serve(runtime: &Runtime, listeners: Vec<Listener>, connections: &Connections)
 }
 
 /// Has this thread stand behind those that serve volumes when there are fewer cores than work. It is not starved: of a core that is
-/// taken whole it keeps more than a hundredth.
+/// taken whole it keeps a tenth, so that who manages a host that is busy is let in before they give up.
 fn stand_back() {
     // Where it is refused, requests for management cost those for data more.
     let _ = rustix::process::nice(NICENESS);

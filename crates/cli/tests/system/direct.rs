@@ -307,7 +307,8 @@ fn who_manages_the_source_sees_how_far_a_direct_copy_is_and_ends_it() {
     let test = "who_manages_the_source_sees_how_far_a_direct_copy_is_and_ends_it";
     let Some(hosts) = Hosts::managed(test, 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    // It takes a minute: each look takes seconds where there is much else to do.
+    let mut copy = hosts.begin(&["--direct", "--cap", "1M"]);
     let manage =
         |arguments: &[&str]| run_ok(hosts.world.sanwire(&[&["manage", &hosts.near_url], arguments].concat()), TIMEOUT);
     let job = || -> serde_json::Value {

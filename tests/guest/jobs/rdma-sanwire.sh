@@ -134,10 +134,12 @@ crowd() {
     local kind=$1 address=$2 count=$3 clients=() number
     serve "$kind" "$address" 8
     for number in $(seq "$count"); do
-        client bench --time 600 --seed "$number" "$(url "$address")" > "$SCRATCH/crowd-$number" 2>&1 &
+        # Each is another initiator.
+        XDG_STATE_HOME=$DIRECTORY/state-$number /host/sanwire attach --iser-path rdma --again --wait 60 --as nbd \
+            --socket "$SCRATCH/crowd-$number.nbd" "$(url "$address")" > "$SCRATCH/crowd-$number" 2>&1 &
         clients+=($!)
     done
-    within 30 has_sessions "$kind" "$count"
+    (within 30 has_sessions "$kind" "$count") || fail "$(ctl sessions; cat "$SCRATCH"/crowd-*[0-9] "$LOG")"
     kill -KILL "${clients[@]}"
     within 30 has_sessions "$kind" 0
     # It has room for others.

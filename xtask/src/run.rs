@@ -5,12 +5,13 @@ mod command;
 mod steps;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use ahead::Ahead;
 use command::{Kept, Ran, run};
+use steps::SystemTests;
 
 /// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +106,7 @@ pub fn all(root: &Path, length: Length, with_packages: bool) -> Result<bool, Str
             for packages in ahead.packages() {
                 total.add_kept(packages)?;
             }
-            for step in built.map(|system| steps::tests(root, &system, length)).into_iter().flatten() {
+            for step in built.map(|programs| steps::tests(root, &programs, length)).into_iter().flatten() {
                 take(step, root, &mut total)?;
             }
             ahead.end();
@@ -115,7 +116,7 @@ pub fn all(root: &Path, length: Length, with_packages: bool) -> Result<bool, Str
 }
 
 /// Compiles the program and its system tests; gives where these are, if they are.
-fn build_system_tests(root: &Path, total: &mut Total) -> Result<Option<PathBuf>, String> {
+fn build_system_tests(root: &Path, total: &mut Total) -> Result<Option<SystemTests>, String> {
     let Step { name, mut command, .. } = steps::build_of_system_tests();
     println!("== {name}");
     let told = Kept::default();

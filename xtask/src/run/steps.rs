@@ -11,8 +11,10 @@ use super::{Length, Step};
 /// for all.
 const LONG_TIMES: &str = "20";
 /// The program and the tests of it, of the whole workspace: so crates have the features that all of them together want.
-const BUILD_OF_SYSTEM_TESTS: [&str; 7] =
-    ["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics", "--test", "system"];
+const BUILD_OF_SYSTEM_TESTS: [&str; 5] =
+    ["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics"];
+/// What they are, and the tests that they run in a guest.
+const SYSTEM_TESTS: [&str; 2] = ["system", "adapter"];
 /// Those of them that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run.
 const GUEST_TESTS: [&str; 3] = ["--ignored", "--test-threads=2", "guest::"];
 /// All others, which mostly compute. Cargo has no way to leave one out: these are the names that do not begin with "sy".
@@ -71,25 +73,36 @@ pub fn packages(root: &Path) -> Step {
 }
 
 pub fn build_of_system_tests() -> Step {
-    step("build of the system tests", &BUILD_OF_SYSTEM_TESTS)
+    let named = SYSTEM_TESTS.iter().flat_map(|name| ["--test", name]);
+    step("build of the system tests", &BUILD_OF_SYSTEM_TESTS.into_iter().chain(named).collect::<Vec<_>>())
 }
 
-/// Where the system tests are, as cargo has told.
-pub fn system_tests_among(told: &str) -> Option<PathBuf> {
-    let messages = told.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut found = messages.filter(|message| message["target"]["name"] == "system");
-    found.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+/// Where the system tests are.
+pub struct SystemTests {
+    system: PathBuf,
+    /// Those that need an RDMA adapter, which only a guest has for certain.
+    adapter: PathBuf,
+}
+
+/// Where they are as cargo has told.
+pub fn system_tests_among(told: &str) -> Option<SystemTests> {
+    let messages = || told.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let [system, adapter] = SYSTEM_TESTS.map(|name| {
+        let mut found = messages().filter(|message| message["target"]["name"] == name);
+        found.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+    });
+    Some(SystemTests { system: system?, adapter: adapter? })
 }
 
 /// All that is run of the product. The system tests, and those with the guest, mostly wait for clocks that they do not own: all others
 /// are compiled, and run, beside them.
-pub fn tests(root: &Path, system: &Path, length: Length) -> Vec<Step> {
-    let mut tests = of_command("system tests", of_program(root, system));
+pub fn tests(root: &Path, programs: &SystemTests, length: Length) -> Vec<Step> {
+    let mut tests = of_command("system tests", of_program(root, programs));
     let build =
         step("build of the other tests", &[&["test", "--workspace", "--no-run", "--quiet"], &OTHER_TESTS[..]].concat());
     let others = step("other tests", &[&["test", "--workspace", "--no-fail-fast"], &OTHER_TESTS[..]].concat());
     tests.beside.push(vec![build, others, step("documented examples", &DOCUMENTED_EXAMPLES)]);
-    let mut with_guest = of_program(root, system);
+    let mut with_guest = of_program(root, programs);
     with_guest.args(GUEST_TESTS);
     let mut guest = vec![of_command("tests with the Linux guest", with_guest)];
     if is_root() {
@@ -123,9 +136,9 @@ fn lengthen(steps: &mut [Step]) {
 }
 
 /// Tests of the program, as cargo would run them.
-fn of_program(root: &Path, tests: &Path) -> Command {
-    let mut command = Command::new(tests);
-    command.current_dir(root.join("crates/cli"));
+fn of_program(root: &Path, tests: &SystemTests) -> Command {
+    let mut command = Command::new(&tests.system);
+    command.current_dir(root.join("crates/cli")).env("SANWIRE_ADAPTER_TESTS", &tests.adapter);
     command
 }
 
@@ -231,7 +244,8 @@ mod tests {
 
     #[test]
     fn the_long_form_is_also_for_the_tests_with_the_guest() {
-        let mut steps = tests(Path::new("."), Path::new("system"), Length::Short);
+        let programs = SystemTests { system: "system".into(), adapter: "adapter".into() };
+        let mut steps = tests(Path::new("."), &programs, Length::Short);
         lengthen(&mut steps);
         let mut beside = steps.iter().flat_map(|step| &step.beside).flatten();
         let guest = beside.find(|step| step.command.get_args().eq(GUEST_TESTS));
@@ -243,8 +257,10 @@ mod tests {
     fn the_system_tests_are_found_among_what_cargo_tells() {
         let told = "{\"target\":{\"name\":\"system\"},\"executable\":null}\nx\n{\"target\":{\"name\":\"other\"},\"executable\":\"/o\"}\n\
                     {\"target\":{\"name\":\"system\"},\"executable\":\"/t/system-1\"}\n";
-        assert_eq!(system_tests_among(told), Some(PathBuf::from("/t/system-1")));
-        assert_eq!(system_tests_among("{\"reason\":\"build-finished\"}"), None);
+        assert!(system_tests_among(told).is_none());
+        let told = format!("{told}{{\"target\":{{\"name\":\"adapter\"}},\"executable\":\"/t/adapter-2\"}}\n");
+        let found = system_tests_among(&told).expect("both");
+        assert_eq!((found.system, found.adapter), ("/t/system-1".into(), "/t/adapter-2".into()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! RDMA adapters in software, of each kind: the tests of `crates/verbs`, our server and client, and the initiator and the target of Linux,
 //! all within the guest.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::{LIMIT, is_long};
 use crate::harness::{GUEST_LINKS, Guest, World, run_ok};
 
-/// As a rule all is built already.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// XFS takes no smaller disks than 300 MiB.
 const DISK_MIB: &str = "320";
@@ -79,18 +78,22 @@ fn use_initiator_of_linux(guest: &mut Guest, portal: &str) {
     guest.run("logout", &[portal, DISK], LIMIT);
 }
 
-/// Where the guest has the program of the tests of `crates/verbs`. It is built as all tests are: `cargo xtask test` has done that.
+/// Where the guest has the program of the tests of `crates/verbs`, which `cargo xtask test` has built and names.
 fn tests_of_verbs() -> String {
+    let program = std::env::var_os("SANWIRE_ADAPTER_TESTS").map_or_else(build_tests_of_verbs, PathBuf::from);
+    // The guest has the directory of our program, with all that is below it.
+    let shared = Path::new(env!("CARGO_BIN_EXE_sanwire")).parent().expect("the directory of the program");
+    let place = program.strip_prefix(shared).expect("they are built where the program is");
+    format!("/host/{}", place.display())
+}
+
+fn build_tests_of_verbs() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["test", "--workspace", "--test", "adapter", "--no-run", "--message-format", "json"]);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     let said = run_ok(cargo, BUILD_LIMIT);
     let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs = messages.filter(|message| message["target"]["name"] == "adapter");
-    let program = programs.find_map(|message| message["executable"].as_str().map(str::to_owned));
-    let program = program.expect("the tests of crates/verbs are built");
-    // The guest has the directory of the program, with all that is below it.
-    let shared = Path::new(env!("CARGO_BIN_EXE_sanwire")).parent().expect("the directory of the program");
-    let place = Path::new(&program).strip_prefix(shared).expect("they are built where the program is");
-    format!("/host/{}", place.display())
+    let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.expect("the tests of crates/verbs are built")
 }

@@ -4,7 +4,7 @@
 #   meanwhile, and a port where nobody is.
 # rdma-sanwire.sh whole-of-somebody siw|rxe ADDRESS MIB: the same by a user who is not root.
 # rdma-sanwire.sh crowd siw|rxe ADDRESS COUNT: a server has so many sessions at once, which end at once.
-# rdma-sanwire.sh absence siw|rxe ADDRESS: the adapter of a server goes, and comes back.
+# rdma-sanwire.sh absence siw|rxe ADDRESS: the adapter of a server goes, and one of the other kind comes.
 # rdma-sanwire.sh silence GATEWAY: a host behind that router that does not answer.
 # rdma-sanwire.sh serve siw|rxe ADDRESS MIB: a server for others, which goes on.
 # rdma-sanwire.sh end: it ends. The last line is the BLAKE2b sum of what it has stored.
@@ -151,16 +151,23 @@ crowd() {
 # tells LINE: the log of the server has it.
 tells() { grep -q "$1" "$LOG"; }
 
+# What programs have open is taken from the kernel's adapters in software only when they have let go of it, which librdmacm does when it
+# finds another one: so one of the other kind takes the place of the first.
 absence() {
-    local kind=$1 address=$2
+    local kind=$1 address=$2 other=rxe deleting
+    [ "$kind" = siw ] || other=siw
     serve "$kind" "$address" 8
-    rdma link delete "${kind}0"
+    rdma link delete "${kind}0" &
+    deleting=$!
     within 10 tells 'the RDMA adapter of .* is gone'
-    start_rdma "$kind"
+    ctl status > /dev/null
+    add_rdma "$other"
     within 10 tells 'the RDMA adapter of .* is back'
-    expect "${kind}0" client info --wait 20 "$(url "$address")"
+    expect "${other}0" client info --wait 20 "$(url "$address")"
+    within 10 is_over "$deleting"
+    wait "$deleting"
     end
-    say 'an adapter was away, and is back'
+    say 'an adapter went, and another one took its place'
 }
 
 silence() {

@@ -138,6 +138,6 @@ fn the_target_of_linux_is_found_and_copied_to(world: &World, guest: &mut Guest) 
     assert!(read.len() == LINUX_MIB << 20 && read[..CONTENT_BYTES] == content, "what was read is what was written");
     guest.run("no-warnings", &[], LIMIT);
     if is_long() {
-        lio::a_copy_to_it_outlives_a_cut(&world, link.interface, &url);
+        lio::a_copy_to_it_outlives_a_cut(world, link.interface, &url);
     }
 }

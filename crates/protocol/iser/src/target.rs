@@ -51,7 +51,7 @@ struct Target {
     /// The last read for a command that is over. What is said from then on waits for it: once the initiator knows that the command is
     /// over, it closes the memory, and a read that is still under way there would cost the connection.
     fence: Option<WorkId>,
-    /// The last write for a command that is over and gets no answer. What goes out here comes behind it.
+    /// The last write for a command that is over. What goes out here comes behind it.
     write_fence: Option<u64>,
     /// The headers of the initiator, as its first message has shown.
     form: Option<HeaderForm>,
@@ -193,6 +193,7 @@ impl Target {
     fn respond(&mut self, header: Header, data: Option<Slices>) {
         let opened = self.windows.remove(&header.task_tag()).unwrap_or_default();
         self.fence = self.fence.max(opened.reading);
+        self.write_fence = self.write_fence.max(opened.writing);
         let windows = opened.read.or(opened.write.map(|(window, _)| window));
         let invalidate = windows.filter(|_| self.carrier.invalidates()).map(|window| window.stag);
         self.carrier.send(self.head(&header, &[]), data, invalidate, self.fence);

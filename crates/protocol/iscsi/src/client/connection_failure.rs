@@ -74,8 +74,8 @@ impl Client {
     /// At error recovery level 2 the tasks of a lost connection outlive it.
     fn lose_link(&mut self, number: u16, link: &mut Link, now: Instant) {
         let State::Live(session) = &mut self.state else { return };
-        for (_, request) in link.requests.drain(..) {
-            match request {
+        for asked in link.requests.drain(..) {
+            match asked.request {
                 // Asked again, on another connection.
                 Request::Recover(number) => {
                     let known = session.lost.iter_mut().filter(|lost| lost.number == number);

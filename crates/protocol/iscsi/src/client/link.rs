@@ -62,6 +62,15 @@ pub(super) enum Request {
     Text,
 }
 
+/// A request that is not answered yet.
+pub(super) struct Asked {
+    /// That of its answer.
+    tag: u32,
+    pub(super) request: Request,
+    /// Looks at the commands under way since then.
+    looks: u8,
+}
+
 /// Data-Out that is to be sent: all data that one R2T wants, or that is sent unasked.
 pub(super) struct Burst {
     pub(super) task_tag: u32,
@@ -91,7 +100,7 @@ pub(super) struct Link {
     /// Commands with lower numbers were sent before the last question for one.
     pub(super) pinged_behind: Serial,
     /// Requests without an answer, by their tags.
-    pub(super) requests: Vec<(u32, Request)>,
+    pub(super) requests: Vec<Asked>,
     requests_max: usize,
     /// Commands in transit here.
     pub(super) load: usize,
@@ -289,13 +298,27 @@ impl Link {
 
     /// Requests without an answer; signs of life, of which there is one at the most, have their own room.
     fn asked(&self) -> usize {
-        self.requests.iter().filter(|(_, request)| *request != Request::Ping).count()
+        self.requests.iter().filter(|asked| asked.request != Request::Ping).count()
     }
 
     /// Takes the request of this tag out.
     pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
-        let at = self.requests.iter().position(|&(known, _)| known == tag)?;
-        Some(self.requests.swap_remove(at).1)
+        let at = self.requests.iter().position(|asked| asked.tag == tag)?;
+        Some(self.requests.swap_remove(at).request)
+    }
+
+    /// Whether the end of this task was asked for already.
+    pub(super) fn is_aborting(&self, tag: u32) -> bool {
+        self.requests.iter().any(|asked| asked.request == Request::Abort(tag))
+    }
+
+    /// The commands under way are looked at. Whether a request has seen more of that than so many times, and is not answered.
+    pub(super) fn look_at_requests(&mut self, most: u8) -> bool {
+        let asked = self.requests.iter_mut().filter(|asked| asked.request != Request::Ping);
+        asked.fold(false, |is_late, asked| {
+            asked.looks = asked.looks.saturating_add(1);
+            is_late || asked.looks > most
+        })
     }
 
     /// The frames that data was being received into, with the tags of their tasks.
@@ -344,7 +367,7 @@ impl Link {
 
     /// Queues a request of our own, whose answer will have this tag.
     pub(super) fn request(&mut self, tag: u32, request: Request, header: Header, data: Option<Slice>) {
-        self.requests.push((tag, request));
+        self.requests.push(Asked { tag, request, looks: 0 });
         self.mover.push(header, data.map(Slices::from));
     }
 }

@@ -182,10 +182,11 @@ impl Client {
 
 impl Client {
     /// A login has failed. Whether the target has told how another one may do better, for the first time: connections to this portal are as
-    /// it wants them from now on.
+    /// it wants them from now on. Where that does not do better, the next one is as ever.
     fn falls_back(&mut self, known: &Connection) -> bool {
         let Stage::Login(entering) = &known.stage else { return false };
-        let make = entering.mover().fallback();
+        let had = self.fallbacks.remove(&known.portal);
+        let make = entering.mover().fallback().filter(|_| had.is_none());
         make.is_some_and(|make| self.fallbacks.insert(known.portal, make).is_none())
     }
 }

@@ -66,6 +66,7 @@ impl Client {
             }
         }
         self.abort_late(ABORTED);
+        self.abandon_waiting(now);
     }
 
     /// Aborts the late commands for which there was no room at the last look.
@@ -101,13 +102,32 @@ impl Client {
                 _ => None,
             });
             if let (Some(session), Some(link)) = (&mut session, link) {
-                if !link.may_ask() {
-                    self.has_late = true;
-                    continue;
+                if !link.is_aborting(tag) {
+                    if !link.may_ask() {
+                        self.has_late = true;
+                        continue;
+                    }
+                    abort(session, link, (tag, lun), sent.command_number);
                 }
-                abort(session, link, (tag, lun), sent.command_number);
             }
             sent.looks = aborted;
+        }
+    }
+
+    /// Gives up the connections on which late commands wait for room that requests take which are not answered in the time of a command
+    /// either.
+    fn abandon_waiting(&mut self, now: Instant) {
+        let links = self.connections.iter_mut().filter_map(|known| match &mut known.stage {
+            Stage::Full(link) => Some((known.number, link)),
+            _ => None,
+        });
+        let deaf: Vec<u16> =
+            links.filter_map(|(number, link)| link.look_at_requests(LOOKS).then_some(number)).collect();
+        let waits = |progress: &Progress| {
+            matches!(progress, Progress::Sent(sent) if sent.looks == LATE && deaf.contains(&sent.connection))
+        };
+        for tag in self.tasks.tags(|task| waits(&task.progress)) {
+            self.abandon_late(tag, now);
         }
     }
 

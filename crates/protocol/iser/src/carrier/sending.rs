@@ -22,9 +22,9 @@ impl Carrier {
         self.orders.given()
     }
 
-    /// Whether an adapter is done with an order of this number. Of a stream nobody knows.
+    /// Whether an adapter is done with an order of this number, or a stream has it: what is said later comes behind it there.
     pub(crate) fn is_done(&self, number: u64) -> bool {
-        !self.has_adapter() || self.orders.is_sent(number)
+        self.orders.is_sent(number)
     }
 
     /// Has an RDMA Write of no bytes sent, which needs no memory at the other end (RFC 5041 5.3), if nothing waits to be sent. It is for

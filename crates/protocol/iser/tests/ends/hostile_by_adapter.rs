@@ -46,6 +46,13 @@ impl Bare {
         Bare { ours: initiator_by(Box::new(ours)), theirs, cable, told: Vec::new(), orders: 0 }.connected()
     }
 
+    /// Until nothing passes any more.
+    fn settle(&mut self) {
+        while self.cable.turn() {
+            self.pass();
+        }
+    }
+
     fn connected(mut self) -> Bare {
         self.theirs.expect_messages(200, 9000);
         self.pass();
@@ -306,30 +313,27 @@ fn a_frame_into_which_an_adapter_reads_is_not_given_again_before_its_end_is_gone
 /// Who has a command ended on another connection closes its memory then: what is written there later would cost this one.
 #[test]
 fn what_is_written_for_a_command_that_is_over_is_waited_for() {
-    let (theirs, ours, cable) = connect([AdapterPlan::plain(); 2], Pace::ByTurns, 1);
-    let mut bare = Bare { ours: target_by(Box::new(ours)), theirs, cable: cable.clone(), told: Vec::new(), orders: 0 };
-    let settle = |bare: &mut Bare| {
-        while cable.turn() {
-            bare.pass();
-        }
-    };
-    bare.theirs.expect_messages(10, 9000);
-    settle(&mut bare);
-    let (stag, offset) = bare.theirs.register(Registration::of_frame(vec![0; LENGTH].into())).expect("a window");
-    let command =
-        ScsiCommand { is_final: true, is_read: true, task_tag: 9, expected_bytes: LENGTH as u32, ..Default::default() };
-    let control = IserHeader::Control { write: None, read: Some(Window { stag, offset }) };
-    bare.post(message(control, command.write(), &[]), None).expect("room");
-    settle(&mut bare);
-    assert!(matches!(bare.ours.poll(), Step::Pdu(_)));
-    // A piece of its data, and no answer.
-    let piece = DataIn { task_tag: 9, transfer_tag: TAG_NONE, ..DataIn::default() };
-    bare.ours.push(piece.write(), Some(Slice::from(vec![7; 100]).into()));
-    assert!(bare.ours.pop().is_none() && !bare.ours.reaches_for_ended());
-    bare.ours.forget(9);
-    assert!(bare.ours.reaches_for_ended());
-    settle(&mut bare);
-    assert!(!bare.ours.reaches_for_ended());
+    for is_answered in [false, true] {
+        let (theirs, ours, cable) = connect([AdapterPlan::plain(); 2], Pace::ByTurns, 1);
+        let mut bare = Bare { ours: target_by(Box::new(ours)), theirs, cable: cable.clone(), told: Vec::new(), orders: 0 };
+        bare.theirs.expect_messages(10, 9000);
+        bare.settle();
+        let (stag, offset) = bare.theirs.register(Registration::of_frame(vec![0; LENGTH].into())).expect("a window");
+        let expected_bytes = LENGTH as u32;
+        let command = ScsiCommand { is_final: true, is_read: true, task_tag: 9, expected_bytes, ..Default::default() };
+        let control = IserHeader::Control { write: None, read: Some(Window { stag, offset }) };
+        bare.post(message(control, command.write(), &[]), None).expect("room");
+        bare.settle();
+        assert!(matches!(bare.ours.poll(), Step::Pdu(_)));
+        // A piece of its data, with the answer or without.
+        let piece = DataIn { task_tag: 9, transfer_tag: TAG_NONE, has_status: is_answered, ..DataIn::default() };
+        bare.ours.push(piece.write(), Some(Slice::from(vec![7; 100]).into()));
+        assert!(bare.ours.pop().is_none() && bare.ours.reaches_for_ended() == is_answered);
+        bare.ours.forget(9);
+        assert!(bare.ours.reaches_for_ended());
+        bare.settle();
+        assert!(!bare.ours.reaches_for_ended());
+    }
 }
 
 #[test]

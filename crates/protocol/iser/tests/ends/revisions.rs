@@ -120,6 +120,6 @@ fn a_target_that_takes_no_revision_is_not_asked_without_a_pause() {
     }
     assert!(is_over(&asked), "{:?}", asked.world.events);
     let (seconds, count) = ((asked.world.now - began).as_secs(), asked.revisions.len());
-    assert_eq!((asked.revisions[0], &asked.revisions[1..]), (2, &vec![1; count - 1][..]));
+    assert!(asked.revisions.chunks(2).all(|asked| [2, 1].starts_with(asked)), "{:?}", asked.revisions);
     assert!((5..=11).contains(&seconds) && (4..40).contains(&count), "{count} requests in {seconds} s");
 }

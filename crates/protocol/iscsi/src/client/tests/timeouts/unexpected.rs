@@ -210,3 +210,44 @@ fn who_has_no_room_for_a_logout_goes_without() {
     assert!(matches!(world.event(), ClientEvent::Lost { announced: true }));
     assert!(world.closed.contains(&connection) && world.only() != connection);
 }
+
+/// Others that are answered make none of those younger whose aborts are not.
+#[test]
+fn aborts_that_are_not_answered_cost_the_connection_though_others_are() {
+    let (mut world, connection, aborts) = late("4", 6);
+    world.answer_abort(connection, &aborts[0], 0);
+    world.tarry(connection, 300);
+    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. })), "{:?}", world.events);
+}
+
+#[test]
+fn a_question_that_is_not_answered_keeps_no_late_command_for_ever() {
+    let (mut world, connection) = connected("2");
+    world.client.discover(world.now);
+    world.drain();
+    let (question, _) = world.take(connection).expect("a question");
+    assert_eq!(question.opcode(), Some(Opcode::TextRequest));
+    world.read(512);
+    world.take_command(connection);
+    world.tarry(connection, 200);
+    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. })), "{:?}", world.events);
+}
+
+#[test]
+fn an_abort_that_is_never_answered_keeps_no_other_command_for_ever() {
+    let (mut world, connection, aborts) = late("2", 1);
+    let answer = ScsiResponse {
+        is_final: true,
+        status: Status::CheckCondition as u8,
+        task_tag: aborts[0].referenced_task_tag,
+        underflow: true,
+        residual_bytes: 512,
+        ..ScsiResponse::default()
+    };
+    world.send(connection, answer.write(), Vec::new());
+    assert!(matches!(world.event(), ClientEvent::Completed { .. }));
+    world.read(512);
+    world.take_command(connection);
+    world.tarry(connection, 200);
+    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. })), "{:?}", world.events);
+}

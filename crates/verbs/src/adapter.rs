@@ -111,6 +111,8 @@ pub(crate) struct Capabilities {
     pub(crate) sends_invalidations: bool,
     /// Receives of one queue that queue pairs share, at the most.
     pub(crate) shared_receives_max: u32,
+    /// Of a receive that it has taken of them for a message that never ends it does not tell.
+    pub(crate) keeps_receives: bool,
     /// What windows it has.
     pub(crate) windows: WindowKind,
 }
@@ -160,6 +162,7 @@ impl Capabilities {
             reads_given_max: depth(attributes.max_qp_init_rd_atom),
             sends_invalidations: attributes.capabilities & CAPABILITY_MEMORY_MANAGEMENT != 0,
             shared_receives_max: shared_receives(&attributes),
+            keeps_receives: is_rxe(&attributes),
             windows: windows(&attributes),
         })
     }
@@ -189,11 +192,15 @@ fn shared_receives(attributes: &DeviceAttributes) -> u32 {
 fn windows(attributes: &DeviceAttributes) -> WindowKind {
     if attributes.capabilities & CAPABILITY_WINDOWS == 0 || attributes.max_mw <= 0 {
         WindowKind::None
-    } else if VENDORS_RXE.contains(&attributes.vendor) {
+    } else if is_rxe(attributes) {
         WindowKind::Leaky
     } else {
         WindowKind::Tight
     }
+}
+
+fn is_rxe(attributes: &DeviceAttributes) -> bool {
+    VENDORS_RXE.contains(&attributes.vendor)
 }
 
 /// InfiniBand or RoCE, by what the first port of the adapter is connected to.

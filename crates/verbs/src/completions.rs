@@ -17,6 +17,8 @@ pub(crate) struct Completions {
     pub(crate) queue: *mut CompletionQueue,
     channel: *mut CompletionChannel,
     is_armed: bool,
+    /// Completions that it has room for.
+    entries: usize,
     _domain: Arc<Domain>,
 }
 
@@ -43,11 +45,17 @@ impl Completions {
             unsafe { (api.ibv_destroy_comp_channel)(channel) };
             return Err(error);
         }
-        let completions = Completions { queue, channel, is_armed: false, _domain: Arc::clone(domain) };
+        let entries = entries as usize;
+        let completions = Completions { queue, channel, is_armed: false, entries, _domain: Arc::clone(domain) };
         // SAFETY: the descriptor is the channel's, which is open as long as this exists.
         let descriptor = unsafe { BorrowedFd::borrow_raw((*channel).descriptor) };
         readiness.add(descriptor, Source::Completions)?;
         Ok(completions)
+    }
+
+    /// Completions that it has room for.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries
     }
 
     /// The next completions; gives their number.

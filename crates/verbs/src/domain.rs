@@ -140,23 +140,18 @@ impl Domains {
         Domains { receives_max, ..Domains::default() }
     }
 
-    /// The receives that the connections of a domain share, each for a message of at most so many bytes; `None` where they do not.
-    ///
-    /// # Errors
-    /// The adapter's.
-    pub(crate) fn receives_of(
-        &self,
-        domain: &Arc<Domain>,
-        longest_bytes: usize,
-    ) -> Result<Option<Arc<SharedReceives>>, Error> {
+    /// The receives that the connections of a domain share, each for a message of at most so many bytes; `None` where they do not, or the
+    /// adapter has none left.
+    pub(crate) fn receives_of(&self, domain: &Arc<Domain>, longest_bytes: usize) -> Option<Arc<SharedReceives>> {
         let most = self.receives_max.min(domain.capabilities.shared_receives_max);
         if domain.members != Members::Accepted || most == 0 {
-            return Ok(None);
+            return None;
         }
         let mut all = self.receives.lock().unwrap_or_else(PoisonError::into_inner);
         let of = domain.pointer.addr();
         all.retain(|(known, one)| *known != of || one.upgrade().is_some_and(|one| !one.is_worn()));
-        shared(&mut all, of, || SharedReceives::new(domain, most, longest_bytes).map(Arc::new)).map(Some)
+        let made = shared(&mut all, of, || SharedReceives::new(domain, most, longest_bytes).map(Arc::new));
+        made.inspect_err(|error| tracing::debug!("a connection has receives of its own: {error}")).ok()
     }
 
     /// The domain for a connection of an adapter, which is another one each time where it is for one.

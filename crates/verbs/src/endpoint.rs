@@ -281,7 +281,9 @@ impl Drop for Endpoint {
         // SAFETY: the queue pair is dropped behind this, and is of the adapter of its domain, which is that of the receives.
         unsafe { credit.end(self.queue.pointer()) };
         let mut batch = [WorkCompletion::default(); COMPLETIONS_AT_ONCE];
-        while let Ok(count @ 1..) = self.completions.poll(&mut batch) {
+        // No more than there is room for: of an adapter that did not take its end more may come meanwhile.
+        for _ in 0..=self.completions.entries() / COMPLETIONS_AT_ONCE {
+            let Ok(count @ 1..) = self.completions.poll(&mut batch) else { break };
             for completion in &batch[..count] {
                 if let Work::Receive(number) = Work::of(completion.id) {
                     self.receives.note_undone(number);

@@ -48,7 +48,11 @@ pub(crate) unsafe fn end(context: *mut Context, queue_pair: *mut QueuePair) -> b
     let Ok(api) = ffi::load() else { return false };
     let mut attributes = QpAttributes::new(QP_STATE_ERROR, 0);
     // SAFETY: the caller promises that it lives; the attributes are read during the call. It may be in that state already.
-    unsafe { (api.ibv_modify_qp)(queue_pair, &raw mut attributes, QP_STATE) };
+    let failed = unsafe { (api.ibv_modify_qp)(queue_pair, &raw mut attributes, QP_STATE) };
+    if failed != 0 {
+        // The adapter is gone, and tells nothing any more.
+        return false;
+    }
     // SAFETY: as in `prepare`.
     let descriptor = unsafe { BorrowedFd::borrow_raw((*context).events) };
     let until = Instant::now() + PATIENCE;

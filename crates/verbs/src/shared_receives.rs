@@ -14,9 +14,6 @@ use crate::queue::Work;
 use crate::receives::Received;
 use crate::slots::{Slot, Slots};
 
-/// So much of what others may send is there besides what the one may that may send most: not all of them send at once.
-const PART_OF_OTHERS: usize = 4;
-
 /// Receives that may have been lost with connections before others begin with a new queue.
 const LOST_MAX: usize = 64;
 
@@ -45,27 +42,8 @@ struct State {
     posted: usize,
     /// Perhaps posted no more: adapters may have taken them for connections that are gone.
     lost: usize,
-    demand: Demand,
-}
-
-/// What all that share may send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Demand {
-    sum: usize,
-    /// Of one of them, at the most, so far.
-    largest: usize,
-}
-
-impl Demand {
-    fn change(&mut self, before: usize, now: usize) {
-        self.sum = (self.sum + now).saturating_sub(before);
-        self.largest = self.largest.max(now);
-    }
-
-    /// How many receives are for that.
-    fn receives(self) -> usize {
-        self.largest + self.sum.saturating_sub(self.largest).div_ceil(PART_OF_OTHERS)
-    }
+    /// Messages that all who share may send.
+    demand: usize,
 }
 
 impl SharedReceives {
@@ -99,8 +77,8 @@ impl SharedReceives {
     /// One of those who share may send so many messages from now on, instead of so many.
     fn change_demand(&self, before: usize, now: usize) -> Result<(), Error> {
         let mut state = self.lock();
-        state.demand.change(before, now);
-        let missing = state.demand.receives().min(self.most).saturating_sub(state.posted);
+        state.demand = (state.demand + now).saturating_sub(before);
+        let missing = state.demand.min(self.most).saturating_sub(state.posted);
         self.add(missing, &mut state)
     }
 
@@ -234,7 +212,7 @@ impl Credit {
     pub(crate) unsafe fn end(&self, queue_pair: *mut QueuePair) {
         // SAFETY: the caller promises it; the context lives as long as the domain.
         let is_told = unsafe { last_receives::end(self.shared.domain.context, queue_pair) };
-        if !is_told {
+        if !is_told || self.shared.domain.capabilities.keeps_receives {
             self.shared.note_lost();
         }
     }
@@ -242,27 +220,7 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.shared.lock().demand.change(self.reckoned, 0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_all_that_one_may_send_and_a_part_for_the_others() {
-        let mut demand = Demand::default();
-        demand.change(0, 4);
-        assert_eq!(demand.receives(), 4);
-        demand.change(4, 96);
-        assert_eq!(demand.receives(), 96);
-        (0..100).for_each(|_| demand.change(0, 96));
-        assert_eq!(demand.receives(), 96 + 2400);
-        (0..100).for_each(|_| demand.change(96, 0));
-        assert_eq!((demand.receives(), demand.sum), (96, 96));
-        demand.change(96, 0);
-        demand.change(7, 0);
-        assert_eq!(demand.sum, 0);
+        let mut state = self.shared.lock();
+        state.demand = state.demand.saturating_sub(self.reckoned);
     }
 }

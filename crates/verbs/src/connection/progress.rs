@@ -331,7 +331,7 @@ impl Connection {
         // drops the endpoint before it, with all that it holds of the domain.
         let domain = unsafe { self.domains.of(context, capabilities, members)? };
         let (count, longest_bytes) = self.expected;
-        let shared = self.domains.receives_of(&domain, longest_bytes)?;
+        let shared = self.domains.receives_of(&domain, longest_bytes);
         let mut endpoint = Endpoint::new(&self.manager, domain, shared, &self.readiness, &self.options)?;
         endpoint.expect(count, longest_bytes)?;
         self.endpoint = Some(endpoint);

@@ -122,3 +122,18 @@ fn a_listener_that_wants_it_so_has_each_connection_have_its_own() {
     initiator.send(b"own");
     assert_eq!(target.message(), b"own");
 }
+
+/// rxe keeps the receive of a message that is cut off with its connection: others are posted in their places.
+#[test]
+#[ignore = "takes an RDMA adapter"]
+fn messages_that_never_end_leave_receives_for_others() {
+    let Some((mut listener, connector)) = listener(2048) else { return };
+    let (mut initiator, mut target) = pair_by(&mut listener, &connector);
+    for _ in 0..2 * MESSAGES {
+        let (mut dying, its_target) = pair_by(&mut listener, &connector);
+        (0..8).for_each(|_| dying.send(&[9; MESSAGE_BYTES]));
+        drop((dying, its_target));
+    }
+    (0..MESSAGES as u8).for_each(|number| initiator.send(&[number; 30]));
+    (0..MESSAGES as u8).for_each(|number| assert_eq!(target.message(), [number; 30]));
+}

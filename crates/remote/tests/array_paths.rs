@@ -1,14 +1,19 @@
 //! By what the members of an array are reached.
 
 use std::error::Error;
+use std::sync::Mutex;
 
 use sanwire_initiator::{ClientOptions, Server, Url};
 use sanwire_remote::array::{ArrayKind, Discovered, FoundVolume, Members, Opening, Purpose};
 use sanwire_remote::volume::{Access, VolumeKind};
 use sanwire_store::{StoreSpec, kind};
 
+/// Who was to be reached, and by what, each time.
+static ASKED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
 /// Nothing is reached; it is told how it would be.
 fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>> {
+    ASKED.lock().unwrap().push((server.to_string(), format!("{:?}", access.iser_path)));
     Err(format!("{server} goes by {:?}", access.iser_path).into())
 }
 
@@ -43,6 +48,12 @@ fn all_that_iser_leads_to_goes_as_the_array_says_unless_it_says_otherwise_itself
         ] {
             assert!(refused.contains(&expected), "{expected}: {refused}");
         }
+    }
+    // Both times twice: for its name, by which it is known over other wires, and as a member.
+    let asked = ASKED.lock().unwrap().clone();
+    for (server, expected) in [("iser://127.0.0.2/iqn.2026-11.org.x:b", "Some(Tcp)"), ("hs+ip://127.0.0.4", "None")] {
+        let paths: Vec<&String> = asked.iter().filter(|(other, _)| other == server).map(|(_, path)| path).collect();
+        assert!(paths.len() >= 4 && paths.iter().all(|path| *path == expected), "{server}: {paths:?}");
     }
 }
 

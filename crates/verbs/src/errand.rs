@@ -34,7 +34,7 @@ impl Place {
         if ERRANDS.fetch_add(1, Ordering::Relaxed) < ERRANDS_MAX {
             return Ok(place);
         }
-        Err(Error::number("too many hosts have not answered yet that were asked for a connection", libc::EAGAIN))
+        Err(Error::Unanswered { count: ERRANDS_MAX })
     }
 }
 

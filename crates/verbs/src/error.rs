@@ -57,6 +57,14 @@ pub enum Error {
         /// The address.
         address: SocketAddr,
     },
+    /// So many hosts keep who has asked them for a connection waiting that nobody else is asked.
+    #[error(
+        "{count} hosts have not answered yet that were asked for a connection: look at the addresses of what is attached"
+    )]
+    Unanswered {
+        /// How many.
+        count: usize,
+    },
     /// An adapter, or the kernel for it, does not do what it was asked for.
     #[error("{what}: {source}{}", hint_of_memory(.source))]
     Adapter {
@@ -72,7 +80,7 @@ impl Error {
     pub(crate) fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Error::Adapter { source, .. } => Some(source.kind()),
-            Error::Unavailable(_) | Error::Listen { .. } | Error::Gone { .. } => None,
+            Error::Unavailable(_) | Error::Listen { .. } | Error::Gone { .. } | Error::Unanswered { .. } => None,
         }
     }
 
@@ -83,7 +91,7 @@ impl Error {
             Error::Unavailable(Unavailable::Kernel { source } | Unavailable::Unopened { source })
             | Error::Listen { source, .. }
             | Error::Adapter { source, .. } => source.raw_os_error(),
-            Error::Unavailable(_) | Error::Gone { .. } => None,
+            Error::Unavailable(_) | Error::Gone { .. } | Error::Unanswered { .. } => None,
         }
     }
 

@@ -50,8 +50,8 @@ pub(super) fn rows(movement: &Movement, adapter: Option<&str>) -> Vec<[String; 2
 fn zero_copy_by_adapter() -> String {
     let copied_max = Size(COPIED_MAX_BYTES as u64);
     format!(
-        "here, data that is read, and that is written but for what comes with its command (up to 4 KiB); a server of Sanwire copies data \
-         of up to {copied_max}, but for what lies in the memory of its shards on InfiniBand and RoCE"
+        "here, data that is read, and that is written but for what comes with its command (up to 4 KiB) or lies in several places; a \
+         server of Sanwire copies data of up to {copied_max}, but for what lies in the memory of its shards on InfiniBand and RoCE"
     )
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use sanwire_array::Label;
-use sanwire_initiator::{HyperScsiServer, IserPath, Server, Url};
+use sanwire_initiator::{HyperScsiServer, IscsiServer, IserPath, Server, Url};
 
 use super::looking::{LOOK_MAX, side_by_side};
 use super::members::{Members, parts};
@@ -59,9 +59,9 @@ impl Discovery {
     /// Seeks members of an array beside those that are `given`. Nothing is reserved: other arrays' members are only looked at.
     pub(super) fn seek(&self, name: &str, given: &[String], places: &[Url]) -> Sought {
         let Discovered { volumes, problems } = (self.discover)(places, &self.access());
-        let given: Vec<Url> =
-            given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
+        let given: Vec<(Url, Access)> = given.iter().filter_map(|text| self.given(text)).collect();
         let names = self.names(&given, &volumes);
+        let given: Vec<Url> = given.into_iter().map(|(url, _)| url).collect();
         let mut volumes = in_turn(volumes, &given, &names);
         let mut left = volumes.len().saturating_sub(VOLUMES_MAX);
         volumes.truncate(VOLUMES_MAX);
@@ -96,13 +96,24 @@ impl Discovery {
         Access { iser_path: self.iser_path, ..Access::default() }
     }
 
+    /// Where a member that is given is, and how its server is reached: as the member says, else as the array does.
+    fn given(&self, text: &str) -> Option<(Url, Access)> {
+        let mut written = parts(text);
+        let url: Url = written.next()?.replace(r"\,", ",").parse().ok()?;
+        let said: Option<IserPath> = written.find_map(|part| part.strip_prefix("iser-path=")?.parse().ok());
+        // A server that speaks something else is not asked at all with an option of iSER.
+        let is_iser = matches!(url.server, Server::Iscsi(IscsiServer { is_iser: true, .. }));
+        let iser_path = said.or(self.iser_path).filter(|_| is_iser);
+        Some((url, Access { iser_path, ..Access::default() }))
+    }
+
     /// The NAA names of what is given: those that nobody has told are asked for, side by side.
-    fn names(&self, given: &[Url], volumes: &[FoundVolume]) -> BTreeSet<u64> {
-        let told = |url: &&Url| volumes.iter().find(|volume| volume.url == **url);
-        let known = given.iter().filter_map(|url| told(&url)?.naa);
-        let others: Vec<Url> = given.iter().filter(|url| told(url).is_none()).cloned().collect();
-        let (options, access) = (self.options, self.access());
-        let ask = move |url: Url, _| {
+    fn names(&self, given: &[(Url, Access)], volumes: &[FoundVolume]) -> BTreeSet<u64> {
+        let told = |url: &Url| volumes.iter().find(|volume| volume.url == *url);
+        let known = given.iter().filter_map(|(url, _)| told(url)?.naa);
+        let others: Vec<(Url, Access)> = given.iter().filter(|(url, _)| told(url).is_none()).cloned().collect();
+        let options = self.options;
+        let ask = move |(url, access): (Url, Access), _| {
             let options = options(&url.server, &access).map_err(|error| error.to_string())?;
             Ok(naa_of(&url, &options))
         };

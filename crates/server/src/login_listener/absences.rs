@@ -58,19 +58,25 @@ impl LoginListener {
             return;
         }
         absences.retain_mut(|absence| {
-            let listener = match absence.listen() {
+            let listener = absence.listen().and_then(|listener| {
+                let added = self.poller.add_stream(&listener, absence.portal as u64, Interest::READABLE);
+                added.map(|()| listener).map_err(|error| {
+                    io::Error::other(format!("{} cannot be watched for who connects: {error}", absence.address))
+                })
+            });
+            let listener = match listener {
                 Ok(listener) => listener,
                 Err(error) => {
                     absence.tell(&error);
                     return true;
                 }
             };
-            let added = self.poller.add_stream(&listener, absence.portal as u64, Interest::READABLE);
-            if let Some(portal) = self.parts.portals.get_mut(absence.portal).filter(|_| added.is_ok()) {
-                tracing::info!("the RDMA adapter of {} is back: connections are taken there again", absence.address);
+            if let Some(portal) = self.parts.portals.get_mut(absence.portal) {
+                // Who reads no more than warnings sees the end of what it has seen begin.
+                tracing::warn!("the RDMA adapter of {} is back: connections are taken there again", absence.address);
                 portal.listener = Some(listener);
             }
-            added.is_err()
+            false
         });
         *tries_at = (!absences.is_empty()).then_some(now + PAUSE);
     }

@@ -16,8 +16,8 @@ pub(super) fn run(command: &ArrayCommand, registry: &Registry, shown: &str, plac
     };
     if is_more_said {
         anyhow::bail!(
-            "{shown} is attached on this host{place}: leave its members, --unfenced and --iser-path out, and it is done there while it is used; or \
-             detach it"
+            "{shown} is attached on this host{place}: leave its members, --unfenced and --iser-path out (a new store can say it \
+             itself: STORE,iser-path=rdma), and it is done there while it is used; or detach it"
         );
     }
     let record = registry.list()?.into_iter().find(|record| record.volume == shown);

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use sanwire_core::Outages;
 use sanwire_initiator::{OpClass, Volume, VolumeLooker};
 
+use crate::rdma;
+
 /// How long who asks may take for its question, and again for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -64,7 +66,7 @@ impl Watched {
             };
             let _ = durations.write_histogram(&mut text, name, &format!("{labels},operation=\"{operation}\""));
         }
-        text + "# EOF\n"
+        text + &rdma::metrics() + "# EOF\n"
     }
 }
 
@@ -181,6 +183,8 @@ mod tests {
         block_on(volume.flush()).unwrap();
         let flushed = "sanwire_attachment_command_duration_seconds_count{volume=\"disk\",server=\"memory\",operation=\"other\"} 1";
         assert!(watched.text().lines().any(|line| line == flushed), "{}", watched.text());
+        let end = "\nsanwire_rdma_kept_out_bytes_total 0\n# EOF\n";
+        assert!(watched.text().ends_with(end), "what its log names: {}", watched.text());
     }
 
     fn ask(at: SocketAddr, request: &str) -> String {

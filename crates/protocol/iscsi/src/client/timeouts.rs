@@ -123,9 +123,7 @@ impl Client {
         });
         let deaf: Vec<u16> =
             links.filter_map(|(number, link)| link.look_at_requests(LOOKS).then_some(number)).collect();
-        let waits = |progress: &Progress| {
-            matches!(progress, Progress::Sent(sent) if sent.looks == LATE && deaf.contains(&sent.connection))
-        };
+        let waits = |progress: &Progress| matches!(progress, Progress::Sent(sent) if sent.looks == LATE && deaf.contains(&sent.connection));
         for tag in self.tasks.tags(|task| waits(&task.progress)) {
             self.abandon_late(tag, now);
         }

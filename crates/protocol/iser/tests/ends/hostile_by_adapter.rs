@@ -315,7 +315,8 @@ fn a_frame_into_which_an_adapter_reads_is_not_given_again_before_its_end_is_gone
 fn what_is_written_for_a_command_that_is_over_is_waited_for() {
     for is_answered in [false, true] {
         let (theirs, ours, cable) = connect([AdapterPlan::plain(); 2], Pace::ByTurns, 1);
-        let mut bare = Bare { ours: target_by(Box::new(ours)), theirs, cable: cable.clone(), told: Vec::new(), orders: 0 };
+        let mut bare =
+            Bare { ours: target_by(Box::new(ours)), theirs, cable: cable.clone(), told: Vec::new(), orders: 0 };
         bare.theirs.expect_messages(10, 9000);
         bare.settle();
         let (stag, offset) = bare.theirs.register(Registration::of_frame(vec![0; LENGTH].into())).expect("a window");

@@ -46,11 +46,11 @@ struct Watched {
     http: u16,
     /// Where the attachment tells its metrics.
     attachment: u16,
-    _loads: [Process; 3],
+    _loads: [Process; 4],
 }
 
 fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
-    let [far_port, near_port, iscsi_port, visa_port, http] = [port(), port(), port(), port(), port()];
+    let [far_port, near_port, iscsi_port, iser_port, visa_port, http] = std::array::from_fn(|_| port());
     let far = Server::start_here(far, far_port, &["x=ram:8M"]);
     fs::create_dir(scratch.path("pool")).expect("a pool");
     let remote = format!("far=hs+ip://127.0.0.1:{far_port}/x");
@@ -59,6 +59,7 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
         &[
             &format!("hs-ip:127.0.0.1:{near_port}"),
             &format!("iscsi:127.0.0.1:{iscsi_port}"),
+            &format!("iser:127.0.0.1:{iser_port}"),
             &format!("visa:127.0.0.1:{visa_port}"),
             "hdsp:lo",
         ],
@@ -86,19 +87,19 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
     let broken = sanwire(scratch, &["cp", &scratch.text("image"), &format!("{url}/bad")]);
     assert_eq!(run(broken, TIMEOUT).code, Some(1), "its store cannot be written");
     let load = ["bench", &format!("{url}/a"), "--reads", "50", "--time", "600", "--overwrite"];
-    let iscsi = [
-        "bench",
-        &format!("iscsi://127.0.0.1:{iscsi_port}/iqn.2026-11.org.sanwire:a/0"),
-        "--reads",
-        "100",
-        "--time",
-        "600",
-    ];
+    let [iscsi, iser] = [("iscsi", iscsi_port), ("iser", iser_port)]
+        .map(|(wire, port)| format!("{wire}://127.0.0.1:{port}/iqn.2026-11.org.sanwire:a/0"));
+    let reads = |url| ["bench", url, "--reads", "100", "--time", "600"];
     let start = |label, arguments: &[&str]| Process::spawn(label, sanwire(scratch, arguments), scratch.path(label));
     let (attachment, socket) = (port(), scratch.text("nbd.sock"));
     let metrics = format!("127.0.0.1:{attachment}");
     let attach = ["attach", &format!("{url}/pooled"), "--as", "nbd", "--socket", &socket, "--metrics", &metrics];
-    let loads = [start("load", &load), start("load of iSCSI", &iscsi), start("attach", &attach)];
+    let loads = [
+        start("load", &load),
+        start("load of iSCSI", &reads(&iscsi)),
+        start("load of iSER", &reads(&iser)),
+        start("attach", &attach),
+    ];
     Watched { _far: far, server, http, attachment, _loads: loads }
 }
 

@@ -26,6 +26,8 @@ make_host() {
     /lib/systemd/systemd-udevd --daemon
     # Only what jobs look for: each event takes an emulated processor a moment, and may load a driver that nobody needs.
     udevadm trigger --action=add --subsystem-match=block --subsystem-match=net --subsystem-match=virtio-ports
+    # By which the kernel asks drives for other discs.
+    udevadm trigger --action=add --subsystem-match=module --sysname-match=block
     udevadm settle
     ip link set lo up
     local number=0 address

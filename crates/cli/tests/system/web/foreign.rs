@@ -120,7 +120,7 @@ fn schemathesis_finds_nothing_in_what_the_description_promises() {
     let (seed, examples, timeout) = judging();
     let count = ["--seed", &seed.to_string(), "--max-examples", examples];
     judge.args(["run", &format!("http://{url}/openapi.json"), "--no-color"]).args(count);
-    judge.args(["--request-timeout", "20", "-H", &format!("Authorization: Bearer {token}")]);
+    judge.args(["--request-timeout", "90", "-H", &format!("Authorization: Bearer {token}")]);
     run_ok(judge, timeout);
     assert!(server.stop().success());
 }

@@ -23,11 +23,11 @@ make_host() {
     mount -t devpts devpts /dev/pts
     mount -t tmpfs shm /dev/shm
     hostname guest
+    # As udev has it on hosts with systemd: the kernel asks drives every two seconds whether they have another disc.
+    echo 2000 > /sys/module/block/parameters/events_dfl_poll_msecs
     /lib/systemd/systemd-udevd --daemon
     # Only what jobs look for: each event takes an emulated processor a moment, and may load a driver that nobody needs.
     udevadm trigger --action=add --subsystem-match=block --subsystem-match=net --subsystem-match=virtio-ports
-    # By which the kernel asks drives for other discs.
-    udevadm trigger --action=add --subsystem-match=module --sysname-match=block
     udevadm settle
     ip link set lo up
     local number=0 address

@@ -101,14 +101,14 @@ impl Client {
                 Stage::Full(link) if known.number == sent.connection => Some(link),
                 _ => None,
             });
-            if let (Some(session), Some(link)) = (&mut session, link) {
-                if !link.is_aborting(tag) {
-                    if !link.may_ask() {
-                        self.has_late = true;
-                        continue;
-                    }
-                    abort(session, link, (tag, lun), sent.command_number);
+            if let (Some(session), Some(link)) = (&mut session, link)
+                && !link.is_aborting(tag)
+            {
+                if !link.may_ask() {
+                    self.has_late = true;
+                    continue;
                 }
+                abort(session, link, (tag, lun), sent.command_number);
             }
             sent.looks = aborted;
         }

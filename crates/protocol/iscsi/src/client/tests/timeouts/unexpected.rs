@@ -251,3 +251,13 @@ fn an_abort_that_is_never_answered_keeps_no_other_command_for_ever() {
     world.tarry(connection, 200);
     assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. })), "{:?}", world.events);
 }
+
+/// A command that is late once more, since others were answered meanwhile, has its first abort still.
+#[test]
+fn no_command_has_two_aborts_under_way() {
+    let (mut world, connection, first) = late("48", 2);
+    assert_eq!(first.len(), 2);
+    world.answer_abort(connection, &first[0], 0);
+    assert!(aborts(&world.tarry(connection, 300)).is_empty());
+    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. })), "{:?}", world.events);
+}

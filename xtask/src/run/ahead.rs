@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 
-use super::{KeptStep, keep, steps};
+use super::{Ended, keep, steps};
 
 pub struct Ahead {
-    packages: Receiver<KeptStep>,
+    packages: Receiver<Ended>,
     work: Option<JoinHandle<()>>,
 }
 
@@ -36,7 +36,7 @@ impl Ahead {
     }
 
     /// Waits until the packages are there, and gives what was said.
-    pub fn packages(&self) -> impl Iterator<Item = KeptStep> {
+    pub fn packages(&self) -> impl Iterator<Item = Ended> {
         self.packages.iter()
     }
 

@@ -7,21 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use super::counts::Counts;
+
 /// How the line begins by which a test says that it does not run here (`sanwire_testing::skip`).
 pub const SKIPPED: &str = "SKIPPED: ";
 /// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
 const UNAVAILABLE: i32 = 75;
-
-/// What one step said.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Counts {
-    pub passed: u64,
-    pub failed: u64,
-    /// Tests that cannot run here, and said so. Their runner counts them as passed.
-    pub skipped: u64,
-    /// The names of failed tests, as far as their runner says them.
-    pub failed_tests: Vec<String>,
-}
 
 /// How one step ended.
 #[derive(Debug)]
@@ -43,13 +34,6 @@ fn hear_last(lines: &Mutex<VecDeque<String>>, line: &str) {
         lines.push_back(line.to_owned());
         let surplus = lines.len().saturating_sub(LAST_LINES);
         lines.drain(..surplus);
-    }
-}
-
-impl Counts {
-    /// What a runner has counted, without the tests that only said that they do not run.
-    fn without_skipped(self) -> Counts {
-        Counts { passed: self.passed.saturating_sub(self.skipped), ..self }
     }
 }
 
@@ -91,11 +75,7 @@ pub fn run(command: &mut Command, output_to: impl Write, errors_to: impl Write +
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
         pass_on(output, output_to, |line| {
-            if let Some((passed, failed)) = counts_of(line) {
-                counts.passed += passed;
-                counts.failed += failed;
-            }
-            counts.failed_tests.extend(failed_test(line));
+            counts.hear(line);
             hear_last(&last_lines, line);
         })?;
     }
@@ -121,39 +101,9 @@ fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) 
     to.flush()
 }
 
-/// Passed and failed of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
-fn counts_of(line: &str) -> Option<(u64, u64)> {
-    let line = line.trim();
-    let rest = match line.strip_prefix("test result: ") {
-        Some(result) => result.split_once(". ")?.1,
-        None => line,
-    };
-    let mut parts = rest.split([';', ',']).map(str::trim);
-    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
-    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some((passed, failed))
-}
-
-/// The name in `test a::b ... FAILED` (libtest).
-fn failed_test(line: &str) -> Option<String> {
-    let name = line.trim_end().strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
-    Some(name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_words_of_both_kinds_of_runners_are_understood() {
-        let libtest =
-            "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
-        assert_eq!(counts_of(libtest), Some((25, 2)));
-        assert_eq!(counts_of("12 passed, 0 failed\n"), Some((12, 0)));
-        for line in ["", "test a::b ... ok", "7 passed", "x passed, 1 failed", "running 5 tests"] {
-            assert_eq!(counts_of(line), None, "{line}");
-        }
-    }
 
     #[test]
     fn exit_code_and_counts_come_from_the_command() {
@@ -162,7 +112,7 @@ mod tests {
         shell.args(["-c", said]);
         // Not to stdout: whoever counts the words of this very run would count these too.
         let mut output = vec![];
-        let counts = Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".to_owned()] };
+        let counts = Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".into()], ..Counts::default() };
         let ran = run(&mut shell, &mut output, io::sink()).unwrap();
         assert_eq!((ran.counts, ran.is_success), (counts, false));
         assert_eq!(output, b"3 passed, 1 failed\ntest a::b ... FAILED\n2 passed, 0 failed\n");

@@ -17,6 +17,8 @@ const BUILD_OF_SYSTEM_TESTS: [&str; 5] =
 const SYSTEM_TESTS: [&str; 2] = ["system", "adapter"];
 /// Those of them that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run.
 const GUEST_TESTS: [&str; 3] = ["--ignored", "--test-threads=2", "guest::"];
+/// Tests that are named, whether they boot one or not.
+const NAMED_TESTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 /// All others, which mostly compute. Cargo has no way to leave one out: these are the names that do not begin with "sy".
 const OTHER_TESTS: [&str; 6] = ["--lib", "--bins", "--test", "[!s]*", "--test", "s[!y]*"];
 const DOCUMENTED_EXAMPLES: [&str; 4] = ["test", "--workspace", "--no-fail-fast", "--doc"];
@@ -98,13 +100,16 @@ pub fn system_tests_among(told: &str) -> Option<SystemTests> {
 /// are compiled, and run, beside them.
 pub fn tests(root: &Path, programs: &SystemTests, length: Length) -> Vec<Step> {
     let mut tests = of_command("system tests", of_program(root, programs));
+    tests.again = Some(again(root, programs));
     let build =
         step("build of the other tests", &[&["test", "--workspace", "--no-run", "--quiet"], &OTHER_TESTS[..]].concat());
     let others = step("other tests", &[&["test", "--workspace", "--no-fail-fast"], &OTHER_TESTS[..]].concat());
     tests.beside.push(vec![build, others, step("documented examples", &DOCUMENTED_EXAMPLES)]);
     let mut with_guest = of_program(root, programs);
     with_guest.args(GUEST_TESTS);
-    let mut guest = vec![of_command("tests with the Linux guest", with_guest)];
+    let mut with_guest = of_command("tests with the Linux guest", with_guest);
+    with_guest.again = Some(again(root, programs));
+    let mut guest = vec![with_guest];
     if is_root() {
         guest.insert(0, of_command("Linux guest", guest_build(root)));
     }
@@ -130,7 +135,9 @@ pub fn tests(root: &Path, programs: &SystemTests, length: Length) -> Vec<Step> {
 /// Has these steps, and what runs beside them, try more.
 fn lengthen(steps: &mut [Step]) {
     for step in steps {
-        step.command.env("SANWIRE_TIMES", LONG_TIMES);
+        for command in [Some(&mut step.command), step.again.as_mut()].into_iter().flatten() {
+            command.env("SANWIRE_TIMES", LONG_TIMES);
+        }
         step.beside.iter_mut().for_each(|row| lengthen(row));
     }
 }
@@ -139,6 +146,13 @@ fn lengthen(steps: &mut [Step]) {
 fn of_program(root: &Path, tests: &SystemTests) -> Command {
     let mut command = Command::new(&tests.system);
     command.current_dir(root.join("crates/cli")).env("SANWIRE_ADAPTER_TESTS", &tests.adapter);
+    command
+}
+
+/// Runs tests of the program that are named, one after the other.
+fn again(root: &Path, programs: &SystemTests) -> Command {
+    let mut command = of_program(root, programs);
+    command.args(NAMED_TESTS);
     command
 }
 
@@ -153,7 +167,7 @@ fn step(name: &str, arguments: &[&str]) -> Step {
 }
 
 fn of_command(name: &str, command: Command) -> Step {
-    Step { name: name.into(), command, beside: vec![] }
+    Step { name: name.into(), command, again: None, beside: vec![] }
 }
 
 /// A step that cannot run here, and says why.

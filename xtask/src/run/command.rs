@@ -112,7 +112,8 @@ mod tests {
         shell.args(["-c", said]);
         // Not to stdout: whoever counts the words of this very run would count these too.
         let mut output = vec![];
-        let counts = Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".into()], ..Counts::default() };
+        let counts =
+            Counts { passed: 5, failed: 1, skipped: 0, failed_tests: vec!["a::b".into()], ..Counts::default() };
         let ran = run(&mut shell, &mut output, io::sink()).unwrap();
         assert_eq!((ran.counts, ran.is_success), (counts, false));
         assert_eq!(output, b"3 passed, 1 failed\ntest a::b ... FAILED\n2 passed, 0 failed\n");

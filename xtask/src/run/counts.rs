@@ -114,9 +114,12 @@ mod tests {
         output.iter().for_each(|line| counts.hear(line));
         let said: Vec<Vec<String>> = counts.failed_tests.into_iter().map(|test| test.said).collect();
         let short = "x".repeat(SAID[1]);
-        assert_eq!(said, [
-            ["thread 'a' panicked at src/a.rs:3:4:", &short],
-            ["thread 'b' panicked at src/b.rs:1:2:", "assertion failed"],
-        ]);
+        assert_eq!(
+            said,
+            [
+                ["thread 'a' panicked at src/a.rs:3:4:", &short],
+                ["thread 'b' panicked at src/b.rs:1:2:", "assertion failed"],
+            ]
+        );
     }
 }

@@ -40,6 +40,9 @@ pub struct SessionParameters {
     pub time_to_retain_s: u16,
     /// RFC 7144's level: 1, or 2 when both ends have its task management.
     pub protocol_level: u16,
+    /// Over RDMA, PDUs that nothing counts and that the other end takes at a time on each connection (its MaxOutstandingUnexpectedPDUs);
+    /// 0: it says nothing, or as many as one likes.
+    pub unexpected_max: u32,
 }
 
 impl Default for ConnectionParameters {
@@ -65,6 +68,7 @@ impl Default for SessionParameters {
             time_to_wait_s: 2,
             time_to_retain_s: 20,
             protocol_level: 1,
+            unexpected_max: 0,
         }
     }
 }

@@ -235,8 +235,8 @@ impl Client {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
         let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
         let unexpected_max = match &self.state {
-            State::Live(session) | State::Seeking(Some(session)) => session.unexpected_max,
-            _ => brought.unexpected_max,
+            State::Live(session) | State::Seeking(Some(session)) => session.parameters.unexpected_max,
+            _ => brought.session.unexpected_max,
         };
         let requests_max = requests_max(&*mover, unexpected_max);
         let commands_max = self.config.commands_max;
@@ -267,7 +267,6 @@ impl Client {
             tsih: brought.tsih,
             parameters: brought.session,
             connection: brought.connection,
-            unexpected_max: brought.unexpected_max,
             alias: brought.alias,
             portal,
             expected_command: Serial(brought.expected_command_number),

@@ -24,8 +24,6 @@ pub(super) struct Session {
     pub(super) tsih: u16,
     pub(super) parameters: SessionParameters,
     pub(super) connection: ConnectionParameters,
-    /// Requests without a number that the target says it takes at a time.
-    pub(super) unexpected_max: u32,
     pub(super) alias: String,
     pub(super) portal: SocketAddr,
     /// Lost connections (numbers) whose tasks are to go on elsewhere.
@@ -78,7 +76,6 @@ pub(super) struct Beginning {
     pub(super) tsih: u16,
     pub(super) parameters: SessionParameters,
     pub(super) connection: ConnectionParameters,
-    pub(super) unexpected_max: u32,
     pub(super) alias: String,
     pub(super) portal: SocketAddr,
     pub(super) expected_command: Serial,
@@ -87,13 +84,11 @@ pub(super) struct Beginning {
 
 impl Session {
     pub(super) fn new(beginning: Beginning, config: &ClientConfig, now: Instant) -> Self {
-        let Beginning { tsih, parameters, connection, unexpected_max, alias, portal, expected_command, max_command } =
-            beginning;
+        let Beginning { tsih, parameters, connection, alias, portal, expected_command, max_command } = beginning;
         let mut session = Session {
             tsih,
             parameters,
             connection,
-            unexpected_max,
             alias,
             portal,
             lost: Vec::new(),

@@ -52,9 +52,6 @@ pub(crate) struct ClientAdmission {
     pub(crate) session: SessionParameters,
     /// The agreement on the connection.
     pub(crate) connection: ConnectionParameters,
-    /// Requests without a number that the target says it takes at a time, over RDMA; of a further connection, the session's own holds. 0:
-    /// it says nothing, or as many as one likes.
-    pub(crate) unexpected_max: u32,
     /// The status number of the last answer.
     pub(crate) status_number: u32,
     /// The next command number that the target expects.
@@ -253,7 +250,6 @@ impl ClientLogin {
             alias: std::mem::take(&mut self.alias),
             session,
             connection,
-            unexpected_max: self.negotiation.unexpected_max,
             status_number: response.status_number,
             expected_command_number: response.expected_command_number,
             max_command_number: response.max_command_number,
@@ -294,6 +290,7 @@ fn position(plan: &LoginPlan<'_>) -> Position {
         time_to_wait_s: 0,
         time_to_retain_s: 20,
         protocol_level: 1,
+        unexpected_max: 0,
     };
     Position {
         session,

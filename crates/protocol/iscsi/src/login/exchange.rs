@@ -35,6 +35,7 @@ const TARGET: SessionParameters = SessionParameters {
     time_to_wait_s: 0,
     time_to_retain_s: 20,
     protocol_level: 2,
+    unexpected_max: 0,
 };
 
 /// The data segments that a target takes.

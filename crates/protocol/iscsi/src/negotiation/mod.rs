@@ -102,8 +102,6 @@ pub(crate) struct Negotiation {
     has_declared: bool,
     /// Both ends have said that the session is carried by RDMA.
     is_iser_agreed: bool,
-    /// PDUs that nobody counts, and that the other end takes at a time; 0 for one that has not said so.
-    pub(crate) unexpected_max: u32,
     /// Keys that we have offered and that are not answered.
     offered: BTreeSet<&'static str>,
     /// Keys that are settled.
@@ -119,7 +117,6 @@ impl Negotiation {
             // RFC 7145 6: two other keys stand for it.
             has_declared: position.is_assisted(),
             is_iser_agreed: false,
-            unexpected_max: 0,
             offered: BTreeSet::new(),
             settled: BTreeSet::new(),
         }

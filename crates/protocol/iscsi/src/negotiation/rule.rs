@@ -70,6 +70,7 @@ enum Field {
     SequenceInOrder,
     RecoveryLevel,
     ProtocolLevel,
+    UnexpectedMax,
     InitiatorReceive,
     TargetReceive,
 }
@@ -120,7 +121,7 @@ pub(super) const KEYS: [Key; 28] = [
     rdma("TargetRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::TargetReceive),
     // An initiator that wants it begins with it, and is answered.
     Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Hello, Field::None) },
-    Key { is_leading_only: true, ..rdma("MaxOutstandingUnexpectedPDUs", Rule::Unexpected, Field::None) },
+    Key { is_leading_only: true, ..rdma("MaxOutstandingUnexpectedPDUs", Rule::Unexpected, Field::UnexpectedMax) },
     plain("MaxAHSLength", Rule::Ignored),
     plain("TaggedBufferForSolicitedDataOnly", Rule::Ignored),
     plain("X#NodeArchitecture", Rule::Ignored),
@@ -132,10 +133,9 @@ impl Key {
         match self.rule {
             Rule::HeaderDigest | Rule::DataDigest => digest_offer(position).to_owned(),
             Rule::Receive => position.receive_data_max_bytes.to_string(),
-            Rule::Unexpected => UNEXPECTED_MAX.to_string(),
             Rule::Or | Rule::And => yes_no(self.own(position) == 1).to_owned(),
             Rule::Rdma => yes_no(position.carriage.is_iser()).to_owned(),
-            Rule::Lower(..) | Rule::Higher(..) => self.own(position).to_string(),
+            Rule::Lower(..) | Rule::Higher(..) | Rule::Unexpected => self.own(position).to_string(),
             _ => String::new(),
         }
     }
@@ -195,7 +195,6 @@ impl Key {
             Rule::DataDigest => to.connection.digests.data = result == "CRC32C",
             Rule::Receive if !to.position.is_assisted() => to.connection.send_data_max_bytes = number,
             Rule::Rdma if self.name == RDMA_EXTENSIONS => to.is_iser_agreed = is_yes,
-            Rule::Unexpected => to.unexpected_max = number,
             _ => {}
         }
         let Negotiation { session, connection, position, .. } = to;
@@ -214,6 +213,7 @@ impl Key {
             Field::SequenceInOrder => session.data_sequence_in_order = is_yes,
             Field::RecoveryLevel => session.error_recovery_level = u8::try_from(number).unwrap_or(0),
             Field::ProtocolLevel => session.protocol_level = small,
+            Field::UnexpectedMax => session.unexpected_max = number,
             Field::InitiatorReceive if is_target => connection.send_data_max_bytes = number,
             Field::InitiatorReceive => connection.receive_data_max_bytes = number,
             Field::TargetReceive if is_target => connection.receive_data_max_bytes = number,
@@ -236,6 +236,8 @@ impl Key {
             time_to_wait_s,
             time_to_retain_s,
             protocol_level,
+            // It is said of the other end.
+            unexpected_max: _,
         } = position.session;
         match self.field {
             Field::None => 0,
@@ -252,6 +254,7 @@ impl Key {
             Field::SequenceInOrder => data_sequence_in_order.into(),
             Field::RecoveryLevel => error_recovery_level.into(),
             Field::ProtocolLevel => protocol_level.into(),
+            Field::UnexpectedMax => UNEXPECTED_MAX,
         }
     }
 }

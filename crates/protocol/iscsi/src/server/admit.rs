@@ -55,7 +55,7 @@ impl Server {
         let (text, leftover) = (std::mem::take(&mut admitted.text), admitted.leftover.clone());
         let mut connection = Connection::new(id, admitted, self.shared.heap_share_bytes(), now);
         connection.push_status(header.write(), Some(text.into()), &session.order);
-        connection.begin(session.parameters.error_recovery_level > 0, self.shared.config.commands_max);
+        connection.begin(&session.parameters, self.shared.config.commands_max);
         connection.take_all(&leftover);
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);

@@ -11,10 +11,11 @@ use super::hoard::Delivery;
 use super::pieces::Pieces;
 use super::retransmit_buffer::Memory;
 use super::text::Exchange;
+use super::unexpected::Unexpected;
 use crate::ConnectionId;
 use crate::datamover::Datamover;
 use crate::login::{Admitted, Portal};
-use crate::parameters::ConnectionParameters;
+use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::serial::Serial;
 use crate::wire::field::{Field, U32};
 use crate::wire::{Header, Opcode};
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     pub(super) heard_at: Instant,
     /// When the last Data-Out came, or the connection could be read from again.
     pub(super) data_at: Instant,
+    /// What the initiator does not expect and has not acknowledged.
+    pub(super) unexpected: Unexpected,
     /// When a NOP-In went out that is not answered.
     pub(super) pinged_at: Option<Instant>,
     /// A text exchange under way.
@@ -95,6 +98,7 @@ impl Connection {
             is_stalled: false,
             heard_at: now,
             data_at: now,
+            unexpected: Unexpected::default(),
             pinged_at: None,
             exchange: None,
             leave_by: None,
@@ -102,9 +106,10 @@ impl Connection {
     }
 
     /// Begins the full feature phase: both directions have the agreed digests from now on.
-    /// `recovers`: what is sent is kept until it is acknowledged.
-    pub(super) fn begin(&mut self, recovers: bool, commands_max: u32) {
-        self.memory.is_on = recovers;
+    /// What is sent is kept until it is acknowledged, where the session recovers it.
+    pub(super) fn begin(&mut self, session: &SessionParameters, commands_max: u32) {
+        self.memory.is_on = session.error_recovery_level > 0;
+        self.unexpected = Unexpected::new(session.unexpected_max);
         self.mover.begin(&self.parameters, commands_max as usize);
     }
 
@@ -175,7 +180,10 @@ impl Connection {
 
     /// The initiator says which status it expects next.
     pub(super) fn acknowledge(&mut self, expected: Serial) {
-        self.memory.acknowledge(expected, self.status_number);
+        self.unexpected.acknowledge(expected);
+        if self.memory.is_on {
+            self.memory.acknowledge(expected, self.status_number);
+        }
     }
 
     /// The number that the next status gets.
@@ -195,6 +203,14 @@ impl Connection {
         self.memory.keep(self.status_number, header, data.as_ref());
         self.status_number = self.status_number.next();
         self.mover.push(header, data);
+    }
+
+    /// Queues one that the initiator does not expect, if it takes more of them; one more might find no receive, and end the connection.
+    pub(super) fn push_unexpected(&mut self, header: Header, data: Option<Slices>, order: &Order) {
+        if self.unexpected.has_room() {
+            self.unexpected.tell(self.status_number);
+            self.push_status(header, data, order);
+        }
     }
 }
 

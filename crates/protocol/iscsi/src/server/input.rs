@@ -96,9 +96,7 @@ impl Session {
         if header.data_bytes() > self.connections[at].receive_max_bytes(&header) {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
-        if self.parameters.error_recovery_level > 0 {
-            self.connections[at].acknowledge(Serial(U32::<28>::get(&header)));
-        }
+        self.connections[at].acknowledge(Serial(U32::<28>::get(&header)));
         if !matches!(header.opcode(), Some(Opcode::DataOut | Opcode::SnackRequest)) {
             self.note_received(at, &header);
         }

@@ -81,7 +81,7 @@ impl Session {
                 parameter_3: within.as_secs() as u16,
                 ..AsyncMessage::default()
             };
-            connection.push_status(header.write(), None, &self.order);
+            connection.push_unexpected(header.write(), None, &self.order);
             shared.wake(connection);
         }
         self.note_deadline(shared);
@@ -97,7 +97,7 @@ impl Session {
                 parameter_2: self.parameters.time_to_wait_s,
                 ..AsyncMessage::default()
             };
-            self.send_status(at, header.write(), None, shared);
+            self.send_unexpected(at, header.write(), None, shared);
         }
     }
 }

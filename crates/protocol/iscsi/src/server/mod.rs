@@ -27,6 +27,7 @@ mod status;
 mod tally;
 mod text;
 mod timeouts;
+mod unexpected;
 mod usages;
 mod withheld;
 mod write_transfer;

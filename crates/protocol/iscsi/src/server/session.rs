@@ -176,6 +176,13 @@ impl Session {
         shared.wake(connection);
     }
 
+    /// Sends one that the initiator does not expect, if it takes more of them.
+    pub(super) fn send_unexpected(&mut self, at: usize, header: Header, data: Option<Slices>, shared: &mut Shared) {
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        connection.push_unexpected(header, data, &self.order);
+        shared.wake(connection);
+    }
+
     /// Sends a PDU without a status number.
     pub(super) fn send(&mut self, at: usize, header: Header, data: Option<Slices>, shared: &mut Shared) {
         let Some(connection) = self.connections.get_mut(at) else { return };
@@ -188,7 +195,7 @@ impl Session {
         shared.tally.data_digest_errors += u64::from(reason == Rejection::DataDigest);
         let header =
             Reject { is_final: true, reason: reason as u8, task_tag: TAG_NONE, data_number: 0, ..Reject::default() };
-        self.send_status(at, header.write(), Some(rejected.as_bytes().to_vec().into()), shared);
+        self.send_unexpected(at, header.write(), Some(rejected.as_bytes().to_vec().into()), shared);
     }
 
     /// A command is over without an answer.

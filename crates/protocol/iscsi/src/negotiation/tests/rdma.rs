@@ -153,6 +153,6 @@ fn who_has_said_how_many_unexpected_pdus_it_takes_is_heard_and_who_does_not_know
         let mut initiator = Negotiation::new(Position { carriage: INITIATOR, ..position() });
         initiator.offers();
         assert_eq!(initiator.receive("MaxOutstandingUnexpectedPDUs", value), Ok(None), "{value}");
-        assert_eq!(initiator.unexpected_max, expected, "{value}");
+        assert_eq!(initiator.session.unexpected_max, expected, "{value}");
     }
 }

@@ -14,6 +14,7 @@ mod recovery;
 mod several;
 mod text;
 mod timeouts;
+mod unexpected;
 mod withheld;
 mod write;
 
@@ -80,6 +81,7 @@ fn parameters() -> SessionParameters {
         time_to_wait_s: 2,
         time_to_retain_s: 20,
         protocol_level: 2,
+        unexpected_max: 0,
     }
 }
 

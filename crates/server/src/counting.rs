@@ -111,6 +111,8 @@ pub(crate) struct CommandUnderWay {
     pub(crate) nexus: NexusId,
     pub(crate) host: Host,
     pub(crate) wire: &'static str,
+    /// As of the session.
+    pub(crate) iser_path: Option<&'static str>,
     pub(crate) command: UnderWay<CommandRef>,
 }
 

@@ -91,11 +91,16 @@ pub(crate) fn page_place(session: NexusId) -> u64 {
     is_stream << COUNTER_BITS | counter.min((1 << COUNTER_BITS) - 1)
 }
 
+/// What people call a protocol: iSCSI by RDMA has another name.
+pub(crate) fn spoken<'a>(wire: &'a str, iser_path: Option<&str>) -> &'a str {
+    if iser_path.is_some() { "iser" } else { wire }
+}
+
 impl SessionStatus {
     /// Its protocol, for people: they know iSCSI by RDMA by another name.
     #[must_use]
     pub fn spoken(&self) -> &str {
-        if self.iser_path.is_some() { "iser" } else { &self.wire }
+        spoken(&self.wire, self.iser_path.as_deref())
     }
 
     /// Its place in pages.

@@ -28,7 +28,7 @@ pub(super) fn show_commands(commands: &[CommandStatus]) -> String {
             command.waits_for.word().to_owned(),
             command.session.clone(),
             command.client.clone(),
-            format!("{} {}", command.wire, command.address),
+            format!("{} {}", command.spoken(), command.address),
         ]
     };
     let heads = ["OPERATION", "LBA", "BLOCKS", "AGE", "WAITS FOR", "SESSION", "CLIENT", "AT"];
@@ -248,5 +248,30 @@ mod tests {
             .collect();
         assert_eq!(lines[1], ["1", "iqn.x:host", "iscsi 10.0.0.2:1", "a,b,and 16 more", "10", "1 MiB/s", "0 B/s", "0"]);
         assert_eq!(lines[2][4], "2");
+    }
+
+    #[test]
+    fn people_know_iscsi_by_rdma_by_its_own_name() {
+        let mut command = CommandStatus {
+            operation: "read".into(),
+            lba: Some(8),
+            blocks: None,
+            age_ms: 1500,
+            waits_for: sanwire_server::Waits::Store,
+            session: "1f".into(),
+            client: "iqn.x:host".into(),
+            wire: "iscsi".into(),
+            iser_path: None,
+            address: "10.0.0.2:1".into(),
+        };
+        let shown = |command: &CommandStatus| show_commands(std::slice::from_ref(command));
+        assert!(
+            shown(&command)
+                .ends_with("  read       8    -       1.500 s  store      1f       iqn.x:host  iscsi 10.0.0.2:1\n"),
+            "{}",
+            shown(&command)
+        );
+        command.iser_path = Some("rdma".into());
+        assert!(shown(&command).contains("  iser 10.0.0.2:1"), "{}", shown(&command));
     }
 }

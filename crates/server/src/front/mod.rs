@@ -43,6 +43,11 @@ pub(crate) trait FrontEnd {
     /// What people call the protocol.
     fn name(&self) -> &'static str;
 
+    /// As [`LoginStatus::iser_path`], of one of its nexuses.
+    fn iser_path(&self, _nexus: NexusId) -> Option<&'static str> {
+        None
+    }
+
     /// What the shard must know or do.
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent>;
 

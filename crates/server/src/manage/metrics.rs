@@ -54,7 +54,7 @@ impl Manager {
         families.extend(of_stores(&units));
         families.extend(of_dvds(&units));
         families.extend(pools.families());
-        families.extend(of_wires(counted, self.target.wires()));
+        families.extend(of_wires(counted, self.target.wires(), |wire| self.target.takes_connections(wire)));
         families.extend(of_protocols(counted));
         families.extend(of_targets(counted));
         families.extend(of_logins(&self.target.login_results()));

@@ -8,7 +8,7 @@ use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::counting::{CommandUnderWay, Counted};
 use crate::front::wire_name;
-use crate::sessions::SessionCount;
+use crate::sessions::{SessionCount, spoken};
 
 /// Commands that are told of, at the most.
 const COMMANDS_MAX: usize = 64;
@@ -33,6 +33,9 @@ pub struct CommandStatus {
     /// The protocol.
     #[schema(schema_with = wire_name)]
     pub wire: String,
+    /// Of iSER, by what its session goes: `tcp` or `rdma`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iser_path: Option<String>,
     /// From where its session came last.
     pub address: String,
 }
@@ -88,7 +91,7 @@ impl From<WaitsFor> for Waits {
 }
 
 impl From<CommandUnderWay> for CommandStatus {
-    fn from(CommandUnderWay { nexus, host, wire, command }: CommandUnderWay) -> Self {
+    fn from(CommandUnderWay { nexus, host, wire, iser_path, command }: CommandUnderWay) -> Self {
         let UnderWay { operation, place, age, waits_for, .. } = command;
         CommandStatus {
             operation: operation.name().to_owned(),
@@ -99,8 +102,17 @@ impl From<CommandUnderWay> for CommandStatus {
             session: format!("{:x}", nexus.0),
             client: host.owner().to_owned(),
             wire: wire.to_owned(),
+            iser_path: iser_path.map(str::to_owned),
             address: host.address.unwrap_or_default(),
         }
+    }
+}
+
+impl CommandStatus {
+    /// The protocol, for people, as [`crate::SessionStatus::spoken`].
+    #[must_use]
+    pub fn spoken(&self) -> &str {
+        spoken(&self.wire, self.iser_path.as_deref())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The portals of a server that starts.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use sanwire_io::tcp;
@@ -64,6 +64,13 @@ pub(super) fn listeners(wires: &mut [Wire], rdma: &Rdma) -> Result<Vec<OpenPort>
         ports.push(OpenPort { listener, group_tag, address, path, kinds: vec![wire.kind()] });
     }
     Ok(ports)
+}
+
+/// Whether the address on which a wire of connections listens is one of this host now.
+pub(super) fn is_there(portal: SocketAddr) -> bool {
+    let mut any_port = portal;
+    any_port.set_port(0);
+    UdpSocket::bind(any_port).is_ok()
 }
 
 /// What the descriptors of this process are for when it has these.

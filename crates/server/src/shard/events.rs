@@ -239,8 +239,9 @@ impl<S: System> Shard<S> {
         let told = self.engine.oldest_under_way(slot, now, max).into_iter().filter_map(|command| {
             let nexus = command.handle.nexus;
             let Nexus { host, front, .. } = self.nexuses.get(nexus)?;
-            let wire = self.fronts.iter().nth(usize::from(*front)).map_or("", |front| front.name());
-            Some(CommandUnderWay { nexus, host: host.clone(), wire, command })
+            let front = self.fronts.iter().nth(usize::from(*front))?;
+            let (wire, iser_path) = (front.name(), front.iser_path(nexus));
+            Some(CommandUnderWay { nexus, host: host.clone(), wire, iser_path, command })
         });
         told.collect()
     }

@@ -34,6 +34,12 @@ impl Server {
         self.sessions.values().filter(|session| session.target().is_some()).map(Session::status)
     }
 
+    /// The portal to which the first connection of a session came.
+    #[must_use]
+    pub fn portal(&self, nexus: NexusId) -> Option<Portal> {
+        self.sessions.get(&nexus).map(|session| session.portal)
+    }
+
     /// The segments of a connection's TCP have so many bytes: to be told once it is admitted.
     pub fn note_segment_bytes(&mut self, connection: ConnectionId, segment_bytes: usize) {
         if let Some(connection) = self.connection(connection) {

@@ -207,9 +207,22 @@ fn handle(command: CommandRef) -> CommandHandle {
     CommandHandle::new(command.nexus, command.number)
 }
 
+/// As [`LoginStatus::iser_path`].
+fn iser_path(carrier: PortalCarrier) -> Option<&'static str> {
+    match carrier {
+        PortalCarrier::Tcp => None,
+        PortalCarrier::Iwarp => Some("tcp"),
+        PortalCarrier::Adapter => Some("rdma"),
+    }
+}
+
 impl FrontEnd for Iscsi {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn iser_path(&self, nexus: NexusId) -> Option<&'static str> {
+        self.server.portal(nexus).and_then(|portal| iser_path(portal.carrier))
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent> {
@@ -318,11 +331,7 @@ impl FrontEnd for Iscsi {
             let shown = [("chap", user.is_some()), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
-            let iser_path = match portal.carrier {
-                PortalCarrier::Tcp => None,
-                PortalCarrier::Iwarp => Some("tcp"),
-                PortalCarrier::Adapter => Some("rdma"),
-            };
+            let iser_path = iser_path(portal.carrier);
             let portal = format!("{},{}", portal.address, portal.group_tag);
             let login = Some(LoginStatus { portal, user: user.map(str::to_owned), iser_path, adapter });
             ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement) }

@@ -75,6 +75,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
             time_to_wait_s: 2,
             time_to_retain_s: 20,
             protocol_level: 2,
+            unexpected_max: 0,
         },
         datamover: Box::new(ByteStream::new(0)),
         leftover: Vec::new(),

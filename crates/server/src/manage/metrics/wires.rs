@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use super::{Family, Labels, Sample, both};
 use crate::channel::PortalPath;
 use crate::counting::{Counted, WireCount};
-use crate::manage::links::is_there;
 use crate::streams::{ByteCount, PortalCount};
 use crate::wire::Wire;
 
@@ -14,7 +13,13 @@ use crate::wire::Wire;
 pub(super) type WireSamples = Vec<(Option<&'static str>, Sample)>;
 
 /// The ports of packets with what the kernel has dropped there, and the portals of connections.
-pub(super) fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
+///
+/// `takes_connections`: whether they can come to the portal of a wire; `None` for one of packets.
+pub(super) fn of_wires(
+    counted: &[Counted],
+    served: &[Wire],
+    takes_connections: impl Fn(&Wire) -> Option<bool>,
+) -> Vec<Family> {
     let wires = wires(counted);
     let places: BTreeMap<String, u64> = served.iter().map(ToString::to_string).zip(0..).collect();
     let place = |wire: &str| places.get(wire).copied().unwrap_or(places.len() as u64);
@@ -41,9 +46,9 @@ pub(super) fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
     }
     let is_up = |wire: &WireCount| vec![(None, Sample::Gauge(wire.is_up.into()))];
     let mut up = of("sanwire_wire_up", "Whether the wire is there: its interface, or the address of a portal", &is_up);
-    for (wire, (portal, _)) in served.iter().filter_map(|wire| Some((wire, wire.portal()?))) {
+    for (wire, is_up) in served.iter().filter_map(|wire| Some((wire, takes_connections(wire)?))) {
         let name = wire.to_string();
-        up.samples.push((place(&name), labels(&name), Sample::Gauge(is_there(portal).into())));
+        up.samples.push((place(&name), labels(&name), Sample::Gauge(is_up.into())));
     }
     let of_portals = portals.iter().map(|(wire, count)| (wire, count.connections));
     let has_connections =

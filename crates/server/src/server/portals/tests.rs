@@ -9,6 +9,7 @@ use sanwire_iscsi::{Directory, Portal, PortalCarrier};
 use crate::error::StartError;
 use crate::manage::testing::{any_port, config};
 use crate::server::Server;
+use crate::server::portals::is_there;
 
 #[test]
 fn initiators_are_told_of_the_portals_of_targets_and_of_nothing_else_that_listens() {
@@ -85,4 +86,11 @@ fn ports_are_shared_by_iscsi_and_iser_of_one_group_and_by_nothing_else() {
         config.wires = [format!("iscsi:{address}"), second].iter().map(|wire| wire.parse().unwrap()).collect();
         assert!(matches!(Server::start(config), Err(StartError::Wire { .. })));
     }
+}
+
+#[test]
+fn a_portal_is_there_while_its_address_is_one_of_this_host() {
+    assert!(is_there("127.0.0.1:3260".parse().unwrap()) && is_there("[::]:3260".parse().unwrap()));
+    // A documentation prefix: no host has it.
+    assert!(!is_there("192.0.2.1:3260".parse().unwrap()));
 }

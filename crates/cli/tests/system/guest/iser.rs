@@ -6,7 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::{is_long, lio};
+use super::is_long;
+use super::lio::{Cut, a_copy_to_it_outlives_a_cut};
 use crate::harness::{GUEST_LINKS, Guest, Server, World, pattern, run_ok};
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -137,7 +138,8 @@ fn the_target_of_linux_is_found_and_copied_to(world: &World, guest: &mut Guest) 
     let read = fs::read(&back).expect("a copy");
     assert!(read.len() == LINUX_MIB << 20 && read[..CONTENT_BYTES] == content, "what was read is what was written");
     guest.run("no-warnings", &[], LIMIT);
-    if is_long() {
-        lio::a_copy_to_it_outlives_a_cut(world, link.interface, &url);
+    let cuts = if is_long() { &[Cut::Reset, Cut::Silence][..] } else { &[Cut::Reset] };
+    for cut in cuts {
+        a_copy_to_it_outlives_a_cut(world, [link.interface, link.guest, &url], *cut);
     }
 }

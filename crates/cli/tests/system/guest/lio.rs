@@ -1,15 +1,25 @@
-//! The target of the Linux kernel when the link to it is cut: over iSER it lets nobody in for more than a minute after that.
+//! The target of the Linux kernel when the way to it is cut.
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::aoe::set_link;
 use crate::harness::{World, pattern, run, run_ok, wait_until};
 
-const CUT: Duration = Duration::from_secs(5);
+/// How a way is cut.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut {
+    /// Its TCP connection is reset, which both ends learn at once.
+    Reset,
+    /// Nothing passes for longer than the client waits for an answer, and nobody says so. Over iSER that target lets nobody in for more than
+    /// a minute after that.
+    Silence,
+}
+
+const SILENCE: Duration = Duration::from_secs(12);
 /// How long the client tries to come back.
 const WAIT_S: &str = "240";
 const LIMIT: Duration = Duration::from_secs(400);
@@ -18,8 +28,8 @@ const CONTENT_BYTES: usize = 32 << 20;
 /// What has been sent when the link is cut.
 const BEFORE_BYTES: u64 = 4 << 20;
 
-/// The link to the guest, whose target has this URL, is down for a while under a copy: that goes on, and all of it is there.
-pub fn a_copy_to_it_outlives_a_cut(world: &World, interface: &str, url: &str) {
+/// The way by this interface to the guest at this address, whose target has this URL, is cut under a copy: that goes on, and all of it is there.
+pub fn a_copy_to_it_outlives_a_cut(world: &World, [interface, guest, url]: [&str; 3], cut: Cut) {
     let sanwire = |arguments: &[&str]| {
         let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
         command.args(arguments);
@@ -29,20 +39,37 @@ pub fn a_copy_to_it_outlives_a_cut(world: &World, interface: &str, url: &str) {
     let content = pattern(2, CONTENT_BYTES);
     fs::write(&image, &content).expect("an image");
     let before = sent_bytes(world, interface);
+    let begin = Instant::now();
     let copied = thread::scope(|scope| {
-        let copying = scope.spawn(|| sanwire(&["cp", "--overwrite", "--wait", WAIT_S, &image, url]));
+        let patience = ["--command-timeout", WAIT_S, "--wait", WAIT_S];
+        let copy = [&["cp", "--overwrite"], &patience[..], &[&image, url]].concat();
+        let copying = scope.spawn(move || sanwire(&copy));
         wait_until("the copy goes on", LIMIT, || sent_bytes(world, interface) > before + BEFORE_BYTES);
-        set_link(world, interface, &["down"]);
-        assert!(!copying.is_finished(), "the copy was over before the link was cut");
-        thread::sleep(CUT);
-        set_link(world, interface, &["up"]);
+        match cut {
+            Cut::Reset => reset(world, guest),
+            Cut::Silence => {
+                set_link(world, interface, &["down"]);
+                thread::sleep(SILENCE);
+                set_link(world, interface, &["up"]);
+            }
+        }
+        assert!(!copying.is_finished(), "the copy was over before the way was cut");
         copying.join().expect("a copy")
     });
+    println!("a copy over a cut ({cut:?}): {} s; {}", begin.elapsed().as_secs(), copied.stderr);
     assert_eq!(copied.code, Some(0), "{copied:?}");
+    assert!(copied.stderr.contains("seeking it"), "it lost its connection: {copied:?}");
     let read = sanwire(&["cp", "--wait", WAIT_S, url, &back]);
     assert_eq!(read.code, Some(0), "{read:?}");
     let read = fs::read(&back).expect("a copy");
     assert!(read[..CONTENT_BYTES] == content, "what was read is what was written");
+}
+
+/// Resets the connections to the target at this address.
+fn reset(world: &World, guest: &str) {
+    let mut ss = world.on_server("ss");
+    ss.args(["-K", "dst", guest, "dport", "=", "3260"]);
+    run_ok(ss, LIMIT);
 }
 
 /// What has gone to the guest.

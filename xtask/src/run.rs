@@ -71,7 +71,7 @@ pub fn all(root: &Path, length: Length, with_packages: bool) -> Result<bool, Str
                 take(step, root, &mut total)?;
             }
             ahead.end();
-            total.try_again(root)?;
+            total.try_again(root, io::stdout(), io::stderr);
         }
     }
     Ok(total.say())

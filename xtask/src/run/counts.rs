@@ -39,7 +39,7 @@ impl Counts {
         }
         self.failed_tests.extend(failed_test(line).map(FailedTest::from));
         if let Some(name) = line.trim_end().strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
-            self.heard = self.failed_tests.iter().position(|test| test.name == name).map(|place| (place, false));
+            self.heard = self.failed_tests.iter().rposition(|test| test.name == name).map(|place| (place, false));
         } else if let Some((place, has_panicked)) = &mut self.heard {
             *has_panicked |= line.starts_with("thread '") && line.contains(" panicked at ");
             let said = &mut self.failed_tests[*place].said;

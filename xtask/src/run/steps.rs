@@ -15,8 +15,9 @@ const BUILD_OF_SYSTEM_TESTS: [&str; 5] =
     ["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics"];
 /// What they are, and the tests that they run in a guest.
 const SYSTEM_TESTS: [&str; 2] = ["system", "adapter"];
-/// Those of them that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run.
-const GUEST_TESTS: [&str; 3] = ["--ignored", "--test-threads=2", "guest::"];
+/// Those of them that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run. What
+/// each job took is shown, for these tests take longest.
+const GUEST_TESTS: [&str; 4] = ["--ignored", "--show-output", "--test-threads=2", "guest::"];
 /// Tests that are named, whether they boot one or not.
 const NAMED_TESTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 /// All others, which mostly compute. Cargo has no way to leave one out: these are the names that do not begin with "sy".
@@ -152,7 +153,8 @@ fn of_program(root: &Path, tests: &SystemTests) -> Command {
 /// Runs tests of the program that are named, one after the other.
 fn again(root: &Path, programs: &SystemTests) -> Command {
     let mut command = of_program(root, programs);
-    command.args(NAMED_TESTS);
+    // Else a name, and what became of it, are not in one line.
+    command.args(NAMED_TESTS).env_remove("RUST_TEST_NOCAPTURE");
     command
 }
 

@@ -213,7 +213,9 @@ impl Key {
             Field::SequenceInOrder => session.data_sequence_in_order = is_yes,
             Field::RecoveryLevel => session.error_recovery_level = u8::try_from(number).unwrap_or(0),
             Field::ProtocolLevel => session.protocol_level = small,
-            Field::UnexpectedMax => session.unexpected_max = number,
+            Field::UnexpectedMax if position.is_assisted() => session.unexpected_max = number,
+            // Over plain TCP it is the stream that waits.
+            Field::UnexpectedMax => {}
             Field::InitiatorReceive if is_target => connection.send_data_max_bytes = number,
             Field::InitiatorReceive => connection.receive_data_max_bytes = number,
             Field::TargetReceive if is_target => connection.receive_data_max_bytes = number,

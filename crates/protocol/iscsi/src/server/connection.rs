@@ -180,7 +180,10 @@ impl Connection {
 
     /// The initiator says which status it expects next.
     pub(super) fn acknowledge(&mut self, expected: Serial) {
-        self.unexpected.acknowledge(expected);
+        // What is ahead says nothing.
+        if expected <= self.status_number {
+            self.unexpected.acknowledge(expected);
+        }
         if self.memory.is_on {
             self.memory.acknowledge(expected, self.status_number);
         }
@@ -205,12 +208,20 @@ impl Connection {
         self.mover.push(header, data);
     }
 
-    /// Queues one that the initiator does not expect, if it takes more of them; one more might find no receive, and end the connection.
+    /// Queues one that the initiator does not expect, once it takes more of them; one more might find no receive, and end the connection.
     pub(super) fn push_unexpected(&mut self, header: Header, data: Option<Slices>, order: &Order) {
-        if self.unexpected.has_room() {
-            self.unexpected.tell(self.status_number);
+        self.unexpected.wait(header, data);
+        self.push_waiting(order);
+    }
+
+    /// Queues what has waited for that; `false` if there was nothing.
+    pub(super) fn push_waiting(&mut self, order: &Order) -> bool {
+        let mut has_pushed = false;
+        while let Some((header, data)) = self.unexpected.next(self.status_number) {
             self.push_status(header, data, order);
+            has_pushed = true;
         }
+        has_pushed
     }
 }
 

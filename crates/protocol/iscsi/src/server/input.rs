@@ -91,12 +91,24 @@ impl Session {
         }
     }
 
+    /// The initiator says which status it expects next. A Data-Out that RDMA has brought without one says nothing: 0 stands there.
+    fn note_acknowledged(&mut self, at: usize, header: &Header, shared: &mut Shared) {
+        let connection = &mut self.connections[at];
+        if connection.mover.reaches_memory() && header.opcode() == Some(Opcode::DataOut) {
+            return;
+        }
+        connection.acknowledge(Serial(U32::<28>::get(header)));
+        if connection.push_waiting(&self.order) {
+            shared.wake(connection);
+        }
+    }
+
     fn handle_pdu(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
         let header = pdu.header;
         if header.data_bytes() > self.connections[at].receive_max_bytes(&header) {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
-        self.connections[at].acknowledge(Serial(U32::<28>::get(&header)));
+        self.note_acknowledged(at, &header, shared);
         if !matches!(header.opcode(), Some(Opcode::DataOut | Opcode::SnackRequest)) {
             self.note_received(at, &header);
         }

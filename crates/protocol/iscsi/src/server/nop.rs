@@ -37,10 +37,13 @@ impl Session {
     }
 
     /// An initiator answers a NOP-In. Any sign of life would do.
-    pub(super) fn handle_pong(&mut self, at: usize, _pong: &NopOut) {
+    pub(super) fn handle_pong(&mut self, at: usize, pong: &NopOut) {
         let connection = &mut self.connections[at];
         connection.pinged_at = None;
-        connection.unexpected.answered();
+        // One without a tag answers none.
+        if pong.transfer_tag != TAG_NONE {
+            connection.unexpected.answered();
+        }
     }
 
     /// Asks silent connections for a sign of life, and gives up those that gave none, and the session if it did not leave in time.
@@ -63,13 +66,11 @@ impl Session {
         }
     }
 
-    /// Asks for a sign of life; the answer acknowledges statuses, too. Who takes no more that it does not expect is waited for all the same.
+    /// Asks for a sign of life; the answer acknowledges statuses, too. Over RDMA one question is open at a time.
     pub(super) fn ping(&mut self, at: usize, shared: &mut Shared) {
-        let unexpected = &mut self.connections[at].unexpected;
-        if !unexpected.has_room() {
+        if !self.connections[at].unexpected.ask() {
             return;
         }
-        unexpected.ask();
         let transfer_tag = self.transfer_tag();
         let header = NopIn { is_final: true, task_tag: TAG_NONE, transfer_tag, ..NopIn::default() };
         // RFC 7143 11.19: without a task tag it takes no status number.

@@ -3,20 +3,28 @@
 
 use std::collections::VecDeque;
 
+use sanwire_buffer::Slices;
+
 use crate::serial::Serial;
+use crate::wire::Header;
 
 /// Whoever takes more than that has room enough for what a target says unasked; more of them are not counted.
 const COUNTED_MAX: usize = 256;
 
-/// Those under way on one connection.
+/// So many wait at the most, of a hundred bytes each. Who provokes more and acknowledges none is not told of them.
+const WAITING_MAX: usize = 64;
+
+/// Those of one connection.
 #[derive(Default)]
 pub(super) struct Unexpected {
     /// As many as it takes; `None`: it has not said so, or as many as one likes.
     max: Option<usize>,
-    /// The numbers of those that have one and are not acknowledged.
+    /// The numbers of those under way that have one and are not acknowledged.
     numbers: VecDeque<Serial>,
-    /// NOP-Ins that are not answered.
-    questions: usize,
+    /// A NOP-In that asks is not answered.
+    has_asked: bool,
+    /// Those that it does not take yet.
+    waiting: VecDeque<(Header, Option<Slices>)>,
 }
 
 impl Unexpected {
@@ -26,62 +34,97 @@ impl Unexpected {
         Unexpected { max: (1..=COUNTED_MAX).contains(&max).then_some(max), ..Unexpected::default() }
     }
 
-    /// Whether the initiator takes one more now.
-    pub(super) fn has_room(&self) -> bool {
-        self.max.is_none_or(|max| self.numbers.len() + self.questions < max)
-    }
-
-    /// One with this status number goes out.
-    pub(super) fn tell(&mut self, status: Serial) {
-        if self.max.is_some() {
-            self.numbers.push_back(status);
+    /// One that takes a status number is to go out, after those that wait already.
+    pub(super) fn wait(&mut self, header: Header, data: Option<Slices>) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back((header, data));
         }
     }
 
-    /// A NOP-In goes out that asks.
-    pub(super) fn ask(&mut self) {
-        self.questions += usize::from(self.max.is_some());
+    /// The next of them that the initiator takes: it goes out with this number. One place is always left for a NOP-In; an initiator that
+    /// takes any at all takes two.
+    pub(super) fn next(&mut self, number: Serial) -> Option<(Header, Option<Slices>)> {
+        if self.max.is_some_and(|max| self.numbers.len() + 1 >= max) {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        if self.max.is_some() {
+            self.numbers.push_back(number);
+        }
+        Some(next)
     }
 
-    /// One is answered.
+    /// Whether a NOP-In that asks may go out, which it then does.
+    pub(super) fn ask(&mut self) -> bool {
+        let may_ask = self.max.is_none() || !self.has_asked;
+        self.has_asked = true;
+        may_ask
+    }
+
+    /// That is answered.
     pub(super) fn answered(&mut self) {
-        self.questions = self.questions.saturating_sub(1);
+        self.has_asked = false;
     }
 
     /// The initiator says which status it expects next.
     pub(super) fn acknowledge(&mut self, expected: Serial) {
-        while self.numbers.pop_front_if(|status| *status < expected).is_some() {}
+        while self.numbers.pop_front_if(|number| *number < expected).is_some() {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Reject;
 
-    #[test]
-    fn there_is_room_again_for_what_is_acknowledged_or_answered() {
-        let mut unexpected = Unexpected::new(2);
-        unexpected.tell(Serial(u32::MAX));
-        assert!(unexpected.has_room());
-        unexpected.ask();
-        assert!(!unexpected.has_room());
-        unexpected.acknowledge(Serial(u32::MAX));
-        assert!(!unexpected.has_room(), "it is the next that is expected");
-        unexpected.acknowledge(Serial(0));
-        assert!(unexpected.has_room());
-        unexpected.tell(Serial(0));
-        unexpected.answered();
-        assert!(unexpected.has_room());
+    fn wait(unexpected: &mut Unexpected, count: usize) {
+        (0..count).for_each(|_| unexpected.wait(Reject::default().write(), None));
     }
 
     #[test]
-    fn nothing_is_kept_for_who_takes_as_many_as_one_likes() {
+    fn what_waits_goes_out_as_others_are_acknowledged() {
+        let mut unexpected = Unexpected::new(3);
+        wait(&mut unexpected, 4);
+        let last = Serial(u32::MAX);
+        assert!([last, last.next()].map(|number| unexpected.next(number).is_some()) == [true; 2]);
+        let third = last.plus(2);
+        assert!(unexpected.next(third).is_none(), "one place is left");
+        unexpected.acknowledge(last);
+        assert!(unexpected.next(third).is_none(), "it is the next that is expected");
+        unexpected.acknowledge(last.next());
+        assert!(unexpected.next(third).is_some() && unexpected.next(third.next()).is_none());
+        unexpected.acknowledge(third.next());
+        assert!(unexpected.next(third.next()).is_some());
+        assert!(unexpected.next(third.plus(2)).is_none(), "nothing waits");
+    }
+
+    #[test]
+    fn one_question_is_open_at_a_time() {
+        let mut unexpected = Unexpected::new(2);
+        assert!(unexpected.ask() && !unexpected.ask());
+        unexpected.answered();
+        assert!(unexpected.ask());
+        let mut unexpected = Unexpected::new(0);
+        assert!(unexpected.ask() && unexpected.ask());
+    }
+
+    #[test]
+    fn nothing_is_counted_for_who_takes_as_many_as_one_likes() {
         for said in [0, COUNTED_MAX as u32 + 1, u32::MAX] {
             let mut unexpected = Unexpected::new(said);
-            (0..1000).for_each(|number| unexpected.tell(Serial(number)));
-            unexpected.ask();
-            assert!(unexpected.has_room() && unexpected.numbers.is_empty() && unexpected.questions == 0, "{said}");
+            for number in 0..1000 {
+                wait(&mut unexpected, 1);
+                assert!(unexpected.next(Serial(number)).is_some(), "{said}");
+            }
+            assert!(unexpected.numbers.is_empty());
         }
         assert!(Unexpected::new(COUNTED_MAX as u32).max.is_some());
+    }
+
+    #[test]
+    fn no_more_wait_than_there_is_room_for() {
+        let mut unexpected = Unexpected::new(2);
+        wait(&mut unexpected, 1000);
+        assert_eq!(unexpected.waiting.len(), WAITING_MAX);
     }
 }

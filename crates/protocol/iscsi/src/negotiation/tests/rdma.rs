@@ -156,3 +156,12 @@ fn who_has_said_how_many_unexpected_pdus_it_takes_is_heard_and_who_does_not_know
         assert_eq!(initiator.session.unexpected_max, expected, "{value}");
     }
 }
+
+#[test]
+fn a_target_keeps_to_what_an_initiator_takes_unasked_in_sessions_by_rdma_alone() {
+    for (position, expected) in targets().into_iter().zip([0, 0, 8]) {
+        let mut target = Negotiation::new(position);
+        target.receive("MaxOutstandingUnexpectedPDUs", "8").unwrap();
+        assert_eq!(target.session.unexpected_max, expected);
+    }
+}

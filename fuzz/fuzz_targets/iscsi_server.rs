@@ -81,6 +81,7 @@ impl World {
             time_to_wait_s: 2,
             time_to_retain_s: u.int_in_range(0..=20)?,
             protocol_level: u.int_in_range(1..=2)?,
+            unexpected_max: 0,
         };
         let tsih = if u.ratio(2, 3)? { u.int_in_range(0..=self.admitted)? } else { 0 };
         let name = |text: &str| text.parse::<IscsiName>().unwrap();

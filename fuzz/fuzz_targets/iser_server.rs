@@ -117,6 +117,7 @@ impl World {
             time_to_wait_s: 0,
             time_to_retain_s: 0,
             protocol_level: 1,
+            unexpected_max: if u.ratio(1, 2)? { 0 } else { u.int_in_range(2..=4)? },
         };
         let tsih = if u.ratio(2, 3)? { u.int_in_range(0..=self.admitted)? } else { 0 };
         if tsih == 0 {

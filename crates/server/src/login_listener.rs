@@ -18,7 +18,6 @@ use sanwire_core::{Alarm, Deadlines, Instant};
 use sanwire_io::{Clock, Interest, Poller, descriptors};
 
 use self::absences::Absences;
-pub(crate) use self::absences::ClosedPortals;
 pub(crate) use self::accounts::{LoginAccounts, LoginResults};
 pub(crate) use self::login::turn_away;
 use self::login::{Login, Service};

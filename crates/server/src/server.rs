@@ -17,7 +17,7 @@ pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
 pub(crate) use self::opening::{MissingVolume, note_units};
 use self::opening::{add_volumes, refuse_in_the_clear};
-use self::portals::{OpenPort, budget, is_there, listeners};
+use self::portals::{OpenPort, budget, listeners};
 pub(crate) use self::shard_place::ShardPlace;
 
 use std::io;
@@ -45,7 +45,7 @@ use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
 use crate::latest_time::LatestTime;
 use crate::link::LinkPort;
-use crate::login_listener::{self, ClosedPortals, FrontDeskParts, LoginAccounts, Portal};
+use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
 use crate::messages::Mailbox;
 use crate::opener::Opener;
@@ -90,7 +90,6 @@ pub struct Server {
     login_listener: Waker,
     budget: Budget,
     logins: Arc<LoginAccounts>,
-    closed_portals: Arc<ClosedPortals>,
     letters_usage: InboxUsage,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -205,7 +204,6 @@ impl Server {
             login_listener: waker()?,
             budget,
             logins: Arc::new(LoginAccounts::new(&budget)),
-            closed_portals: Arc::default(),
             letters_usage: inbox.usage(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
@@ -231,13 +229,6 @@ impl Server {
     #[must_use]
     pub fn wires(&self) -> &[Wire] {
         &self.wires
-    }
-
-    /// Whether connections can come to the portal of a wire: its address is one of this host now, and so is an RDMA adapter of that
-    /// address where it goes by one. `None` for a wire of packets.
-    pub(crate) fn takes_connections(&self, wire: &Wire) -> Option<bool> {
-        let (portal, _) = wire.portal()?;
-        Some(is_there(portal) && !(wire.is_by_adapter() && self.closed_portals.has(portal)))
     }
 
     /// The logical units.
@@ -320,7 +311,6 @@ impl Server {
     fn login_listener_parts(&self, portals: Vec<Portal>, start: Start) -> FrontDeskParts {
         FrontDeskParts {
             portals,
-            closed_portals: Arc::clone(&self.closed_portals),
             registry: start.registry,
             inbox: start.inbox,
             budget: self.budget,

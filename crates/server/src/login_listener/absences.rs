@@ -1,9 +1,7 @@
 //! Portals whose adapters are gone: nothing listens there, until it can again.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sanwire_core::Instant;
@@ -15,25 +13,6 @@ use crate::channel::Listener;
 
 /// Between two tries to listen again.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
-
-/// The addresses of those portals, for who tells how wires are.
-#[derive(Default)]
-pub(crate) struct ClosedPortals(Mutex<BTreeSet<SocketAddr>>);
-
-impl ClosedPortals {
-    pub(crate) fn has(&self, portal: SocketAddr) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&portal)
-    }
-
-    fn note(&self, portal: SocketAddr, is_closed: bool) {
-        let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_closed {
-            closed.insert(portal);
-        } else {
-            closed.remove(&portal);
-        }
-    }
-}
 
 /// All of them.
 #[derive(Default)]
@@ -67,7 +46,7 @@ impl LoginListener {
         let Some(Listener::Rdma { port, rdma }) = left else { return };
         tracing::error!("{why}");
         if let Ok(address) = port.local_address() {
-            self.parts.closed_portals.note(address, true);
+            self.parts.accounts.note_portal(address, false);
             self.absences.absences.push(Absence { portal, rdma, address, told: String::new() });
             self.absences.tries_at.get_or_insert(now + PAUSE);
         }
@@ -97,7 +76,7 @@ impl LoginListener {
                 // Who reads no more than warnings sees the end of what it has seen begin.
                 tracing::warn!("the RDMA adapter of {} is back: connections are taken there again", absence.address);
                 portal.listener = Some(listener);
-                self.parts.closed_portals.note(absence.address, false);
+                self.parts.accounts.note_portal(absence.address, true);
             }
             false
         });

@@ -1,7 +1,8 @@
-//! How many logins may be under way, and be logged, and how these quotas are used: kept to by the login listener, read by whoever
-//! manages.
+//! How many logins may be under way, and be logged, how these quotas are used, and where nobody can log in: kept by the login listener,
+//! read by whoever manages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::Instant;
@@ -23,6 +24,8 @@ struct Accounts {
     lines: LogLines,
     /// Of each service that has a portal.
     results: BTreeMap<&'static TallyFamily, LoginResults>,
+    /// Portals at which nothing listens now.
+    closed_portals: BTreeSet<SocketAddr>,
 }
 
 /// How logins have ended.
@@ -44,6 +47,7 @@ impl LoginAccounts {
             known: Account::within(&LOGINS, budget.logins),
             lines: LogLines::of_logins(),
             results: BTreeMap::new(),
+            closed_portals: BTreeSet::new(),
         }))
     }
 
@@ -57,6 +61,21 @@ impl LoginAccounts {
     /// Whether there is room for one beside so many of its network.
     pub(super) fn admits_of_network(&self, held: u64) -> bool {
         self.lock().network.admits(held, 1)
+    }
+
+    /// Nothing listens at a portal from now on, or something does again.
+    pub(super) fn note_portal(&self, portal: SocketAddr, is_open: bool) {
+        let closed = &mut self.lock().closed_portals;
+        if is_open {
+            closed.remove(&portal);
+        } else {
+            closed.insert(portal);
+        }
+    }
+
+    /// Whether nothing listens at a portal now.
+    pub(crate) fn is_closed(&self, portal: SocketAddr) -> bool {
+        self.lock().closed_portals.contains(&portal)
     }
 
     /// A login of this service has ended.

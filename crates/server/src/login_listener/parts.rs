@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use sanwire_io::Waker;
 
-use super::{ClosedPortals, LoginAccounts};
+use super::LoginAccounts;
 use crate::budget::Budget;
 use crate::channel::{Channel, Listener};
 use crate::front::{Admission, LoginService, Newcomer};
@@ -33,8 +33,6 @@ pub(crate) struct Portal {
 /// What the thread is made of.
 pub(crate) struct FrontDeskParts {
     pub(crate) portals: Vec<Portal>,
-    /// Those at which nothing listens now.
-    pub(crate) closed_portals: Arc<ClosedPortals>,
     pub(crate) registry: Arc<Registry>,
     /// Where refusals go.
     pub(crate) inbox: ManagementQueue,

@@ -98,7 +98,6 @@ fn desk(portals: Vec<Portal>) -> LoginListener {
     let budget = Budget::new(1 << 20);
     LoginListener::new(FrontDeskParts {
         portals,
-        closed_portals: Arc::default(),
         registry: Arc::new(Registry::new(1, &budget)),
         inbox: ManagementQueue::new().0,
         budget,
@@ -160,7 +159,7 @@ fn a_portal_whose_adapter_is_gone_listens_again_when_that_is_back() {
     let mut desk = desk(vec![Portal { listener: Some(listener), group_tag: 1, logins: Arc::new(Refusing) }]);
     desk.accept(0, Instant::ZERO);
     assert!(desk.pause_until.is_none() && desk.parts.listeners().next().is_none(), "it is closed");
-    let is_known = |desk: &LoginListener| desk.parts.closed_portals.has(here());
+    let is_known = |desk: &LoginListener| desk.parts.accounts.is_closed(here());
     assert!(is_known(&desk));
     for tries in 1..4 {
         assert_eq!(desk.deadline(), Some(Instant::ZERO + tries * PAUSE));

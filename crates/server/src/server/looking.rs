@@ -7,6 +7,7 @@ use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_scsi::IscsiName;
 
 use super::Server;
+use super::portals::is_there;
 use crate::counting::Counted;
 use crate::events::EventLog;
 use crate::front::TallyFamily;
@@ -20,6 +21,7 @@ use crate::past_uses::Host;
 use crate::protection_table::ProtectionTable;
 use crate::revisions::Revisions;
 use crate::sessions::{self, SessionStatus};
+use crate::wire::Wire;
 
 /// What there is to see of a server without asking its shards.
 #[derive(Clone)]
@@ -33,6 +35,13 @@ pub(crate) struct View {
 }
 
 impl Server {
+    /// Whether connections can come to the portal of a wire: its address is one of this host now, and so is an RDMA adapter of that
+    /// address where it goes by one. `None` for a wire of packets.
+    pub(crate) fn takes_connections(&self, wire: &Wire) -> Option<bool> {
+        let (portal, _) = wire.portal()?;
+        Some(is_there(portal) && !(wire.is_by_adapter() && self.logins.is_closed(portal)))
+    }
+
     /// An iSCSI target, as it is configured now.
     pub(crate) fn target_node(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
         self.look_at_target(name, TargetNodeConfig::clone)

@@ -355,7 +355,6 @@ impl World {
             inbox,
             budget,
             accounts: Arc::new(LoginAccounts::new(&budget)),
-            closed_portals: Arc::default(),
             shards: Arc::clone(&shards),
             waker: listener_waker.clone(),
             stop: Arc::clone(&stop),

@@ -93,7 +93,6 @@ fn a_newcomer_wakes_no_shard_but_its_own() {
         inbox: ManagementQueue::new().0,
         budget,
         accounts: Arc::new(LoginAccounts::new(&budget)),
-        closed_portals: Arc::default(),
         shards: mailboxes.into(),
         waker: waker.clone(),
         stop: Arc::clone(&stop),

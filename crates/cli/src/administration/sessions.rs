@@ -265,12 +265,7 @@ mod tests {
             address: "10.0.0.2:1".into(),
         };
         let shown = |command: &CommandStatus| show_commands(std::slice::from_ref(command));
-        assert!(
-            shown(&command)
-                .ends_with("  read       8    -       1.500 s  store      1f       iqn.x:host  iscsi 10.0.0.2:1\n"),
-            "{}",
-            shown(&command)
-        );
+        assert!(shown(&command).contains("  iscsi 10.0.0.2:1\n"), "{}", shown(&command));
         command.iser_path = Some("rdma".into());
         assert!(shown(&command).contains("  iser 10.0.0.2:1"), "{}", shown(&command));
     }

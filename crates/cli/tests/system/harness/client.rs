@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Ran, Scratch, run};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client of this host with a key and pinned servers of its own.
 #[derive(Clone, Copy, Debug)]

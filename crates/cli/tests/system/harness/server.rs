@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::{Process, SERVER_ADDRESS, SERVER_NAME, Wire, World};
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A running server.
 #[derive(Debug)]

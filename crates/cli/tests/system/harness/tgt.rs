@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Process, SERVER_ADDRESS, World, run, run_ok, wait_until};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 

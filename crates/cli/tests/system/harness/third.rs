@@ -18,7 +18,7 @@ const TO_SERVER: &str = "far0";
 /// The client's interface to it, by the number under which the world counts it.
 const CLIENT_LINK: u8 = 8;
 
-const QUICK: Duration = Duration::from_secs(20);
+const QUICK: Duration = Duration::from_secs(60);
 
 /// The host. It goes away with this.
 #[derive(Debug)]

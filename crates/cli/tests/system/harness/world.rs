@@ -26,7 +26,7 @@ const CLIENT_MAC: &str = "02:00:5e:77:00:02";
 /// The interface of either host.
 const INTERFACE: &str = "lan0";
 
-const QUICK: Duration = Duration::from_secs(20);
+const QUICK: Duration = Duration::from_secs(60);
 
 /// A way from the client to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

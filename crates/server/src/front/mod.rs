@@ -201,7 +201,8 @@ pub(crate) struct NewNexus {
     /// Its share of the memory.
     pub(crate) memory: Region,
     pub(crate) view: NexusView,
-    /// Whether those of the same principal may be of an earlier run of it: what they have under way keeps its blocks.
+    /// Whether those of the same principal may be of an earlier run of it: what they have under way keeps its blocks. Those that say no are
+    /// not of any run either.
     pub(crate) ends_own: bool,
     /// That it begins, for the log.
     pub(crate) line: String,

@@ -162,7 +162,10 @@ impl<S: System> Shard<S> {
         let opened = Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target };
         self.events.note_session(host.owner(), true, opened);
         if ends_own {
-            self.nexuses.of(host.owner()).for_each(|former| self.engine.keep_blocks(former, nexus));
+            // Not what goes on for its owner by itself, like a copy to another server.
+            let ends = |former: &NexusId| self.nexuses.get(*former).is_some_and(|former| former.ends_own);
+            let formers = self.nexuses.of(host.owner()).filter(ends);
+            formers.for_each(|former| self.engine.keep_blocks(former, nexus));
         }
         units.nexus_established(nexus, Arc::clone(&ports));
         units.name_writer(nexus, writer);
@@ -183,6 +186,7 @@ impl<S: System> Shard<S> {
                 uses,
                 memory,
                 weight,
+                ends_own,
                 since: SystemTime::now(),
                 count,
                 moved: self.counts_clients.then(MovedByVolume::default),

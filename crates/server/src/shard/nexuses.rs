@@ -30,6 +30,8 @@ pub(super) struct Nexus {
     /// Its share of the memory, and how much of what comes free it has beside others.
     pub(super) memory: Region,
     pub(super) weight: u32,
+    /// As of [`crate::front::NewNexus`]: those without it end none of their owner, and none ends them.
+    pub(super) ends_own: bool,
     pub(super) since: SystemTime,
     pub(super) count: NexusCount,
     /// If each client is counted.
@@ -148,6 +150,7 @@ mod tests {
             uses: Uses::default(),
             memory: Region::new(1 << 16).unwrap(),
             weight: 1,
+            ends_own: false,
             since: SystemTime::UNIX_EPOCH,
             count: NexusCount::default(),
             moved: None,

@@ -31,8 +31,6 @@ pub enum Length {
 struct Step {
     name: String,
     command: Command,
-    /// For tests that wait for the clock, which a busy machine can make fail: runs those of them that are named, and nothing beside them.
-    again: Option<Command>,
     /// Rows of steps that run beside this one, the steps of each one after the other. What they print follows when this step has ended.
     beside: Vec<Vec<Step>>,
 }
@@ -43,13 +41,10 @@ struct Ended {
     outcome: Result<Ran, String>,
     /// What it printed, if that is not printed yet.
     printed: Vec<u8>,
-    /// As in [`Step::again`].
-    again: Option<Command>,
 }
 
 /// Runs all steps, also after one failed, and prints `N passed, N failed, N skipped` at the end. A step that cannot run here is
-/// one that is skipped. A few failed tests that wait for the clock are run once more at the end, and it is said which of them passed only
-/// then. Without the system tests, which all of the product is compiled for, nothing is tried but what comes before.
+/// one that is skipped. Without the system tests, which all of the product is compiled for, nothing is tried but what comes before.
 /// With packages, what tests need of Debian's is installed meanwhile.
 ///
 /// # Errors
@@ -71,7 +66,6 @@ pub fn all(root: &Path, length: Length, with_packages: bool) -> Result<bool, Str
                 take(step, root, &mut total)?;
             }
             ahead.end();
-            total.try_again(root, io::stdout(), io::stderr);
         }
     }
     Ok(total.say())
@@ -83,7 +77,7 @@ fn build_system_tests(root: &Path, total: &mut Total) -> Result<Option<SystemTes
     println!("== {name}");
     let told = Kept::default();
     let outcome = run(in_root(&mut command, root), told.clone(), io::stderr());
-    total.add(Ended { name, outcome: outcome.map_err(|error| error.to_string()), printed: vec![], again: None })?;
+    total.add(Ended { name, outcome: outcome.map_err(|error| error.to_string()), printed: vec![] })?;
     Ok(steps::system_tests_among(&String::from_utf8_lossy(&told.take())))
 }
 
@@ -96,7 +90,7 @@ fn take(mut step: Step, root: &Path, total: &mut Total) -> Result<(), String> {
         let beside: Vec<_> = beside.into_iter().map(|row| scope.spawn(move || keep_all(row))).collect();
         let outcome = run(in_root(&mut step.command, root), io::stdout(), io::stderr());
         let outcome = outcome.map_err(|error| error.to_string());
-        total.add(Ended { name: step.name, outcome, printed: vec![], again: step.again })?;
+        total.add(Ended { name: step.name, outcome, printed: vec![] })?;
         for row in beside {
             for kept in row.join().map_err(|_| "a thread beside a step panicked")? {
                 total.add_kept(kept)?;
@@ -116,5 +110,5 @@ fn keep(mut step: Step, root: &Path) -> Ended {
     let kept = Kept::default();
     let outcome = run(in_root(&mut step.command, root), kept.clone(), kept.clone());
     let outcome = outcome.map_err(|error| error.to_string());
-    Ended { name: step.name, outcome, printed: kept.take(), again: step.again }
+    Ended { name: step.name, outcome, printed: kept.take() }
 }

@@ -18,8 +18,6 @@ const SYSTEM_TESTS: [&str; 2] = ["system", "adapter"];
 /// Those of them that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run. What
 /// each job took is shown, for these tests take longest.
 const GUEST_TESTS: [&str; 4] = ["--ignored", "--show-output", "--test-threads=2", "guest::"];
-/// Tests that are named, whether they boot one or not.
-const NAMED_TESTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 /// All others, which mostly compute. Cargo has no way to leave one out: these are the names that do not begin with "sy".
 const OTHER_TESTS: [&str; 6] = ["--lib", "--bins", "--test", "[!s]*", "--test", "s[!y]*"];
 const DOCUMENTED_EXAMPLES: [&str; 4] = ["test", "--workspace", "--no-fail-fast", "--doc"];
@@ -101,16 +99,13 @@ pub fn system_tests_among(told: &str) -> Option<SystemTests> {
 /// are compiled, and run, beside them.
 pub fn tests(root: &Path, programs: &SystemTests, length: Length) -> Vec<Step> {
     let mut tests = of_command("system tests", of_program(root, programs));
-    tests.again = Some(again(root, programs));
     let build =
         step("build of the other tests", &[&["test", "--workspace", "--no-run", "--quiet"], &OTHER_TESTS[..]].concat());
     let others = step("other tests", &[&["test", "--workspace", "--no-fail-fast"], &OTHER_TESTS[..]].concat());
     tests.beside.push(vec![build, others, step("documented examples", &DOCUMENTED_EXAMPLES)]);
     let mut with_guest = of_program(root, programs);
     with_guest.args(GUEST_TESTS);
-    let mut with_guest = of_command("tests with the Linux guest", with_guest);
-    with_guest.again = Some(again(root, programs));
-    let mut guest = vec![with_guest];
+    let mut guest = vec![of_command("tests with the Linux guest", with_guest)];
     if is_root() {
         guest.insert(0, of_command("Linux guest", guest_build(root)));
     }
@@ -136,9 +131,7 @@ pub fn tests(root: &Path, programs: &SystemTests, length: Length) -> Vec<Step> {
 /// Has these steps, and what runs beside them, try more.
 fn lengthen(steps: &mut [Step]) {
     for step in steps {
-        for command in [Some(&mut step.command), step.again.as_mut()].into_iter().flatten() {
-            command.env("SANWIRE_TIMES", LONG_TIMES);
-        }
+        step.command.env("SANWIRE_TIMES", LONG_TIMES);
         step.beside.iter_mut().for_each(|row| lengthen(row));
     }
 }
@@ -147,14 +140,6 @@ fn lengthen(steps: &mut [Step]) {
 fn of_program(root: &Path, tests: &SystemTests) -> Command {
     let mut command = Command::new(&tests.system);
     command.current_dir(root.join("crates/cli")).env("SANWIRE_ADAPTER_TESTS", &tests.adapter);
-    command
-}
-
-/// Runs tests of the program that are named, one after the other.
-fn again(root: &Path, programs: &SystemTests) -> Command {
-    let mut command = of_program(root, programs);
-    // Else a name, and what became of it, are not in one line.
-    command.args(NAMED_TESTS).env_remove("RUST_TEST_NOCAPTURE");
     command
 }
 
@@ -169,7 +154,7 @@ fn step(name: &str, arguments: &[&str]) -> Step {
 }
 
 fn of_command(name: &str, command: Command) -> Step {
-    Step { name: name.into(), command, again: None, beside: vec![] }
+    Step { name: name.into(), command, beside: vec![] }
 }
 
 /// A step that cannot run here, and says why.

@@ -332,6 +332,28 @@ fn who_manages_the_source_sees_how_far_a_direct_copy_is_and_ends_it() {
     hosts.stop();
 }
 
+/// A session of a client that begins anew ends what former ones of it have copied from blocks to blocks; the server's own copy for it is none
+/// of them. All are in one shard, and a piece is under way all the while.
+#[test]
+fn a_direct_copy_goes_on_beside_other_sessions_of_who_ordered_it() {
+    let test = "a_direct_copy_goes_on_beside_other_sessions_of_who_ordered_it";
+    let (near, far) = ((May::Manage, "shards = 1"), (May::Manage, ""));
+    let Some(hosts) = Hosts::new(test, 16, ",delay=read:500ms", near, far) else { return };
+    hosts.fill(16);
+    let mut copy = hosts.spawn(&["--direct"]);
+    let runs = || {
+        let told = run_ok(hosts.world.sanwire(&["manage", &hosts.near_url, "jobs", "--json"]), TIMEOUT);
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        let jobs = told["jobs"].as_array().expect("jobs");
+        jobs.iter().any(|job| job["copy"].is_object() && job["state"] == "running")
+    };
+    wait_until("the copy runs", TIMEOUT, runs);
+    assert!((0..5).all(|_| runs()), "{}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    hosts.expect_same();
+    hosts.stop();
+}
+
 #[test]
 fn a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death() {
     let test = "a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death";

@@ -1,7 +1,7 @@
 # The program itself as a server, on a card whose driver puts packets into its memory (AF_XDP in zero-copy mode).
 #
-# zero-copy.sh serve NAME INTERFACE MIB HOST: serves a volume of so many MiB, which is a file of this name, over HDSP on an interface, and
-#   asks the host for echoes all the while. Each time it forgets the host's MAC address, so it asks for that too.
+# zero-copy.sh serve NAME INTERFACE MIB HOST [strict]: serves a volume of so many MiB, which is a file of this name, over HDSP on an
+#   interface, and asks the host for echoes all the while. With `strict` no packet may have been dropped. Each time it forgets the host's MAC address, so it asks for that too.
 # zero-copy.sh lengthen INTERFACE MTU HOST: its packets may be longer than the pages of that memory from now on, and come all the same.
 # zero-copy.sh end NAME SIGNAL HOST: ends the server by this signal, when every echo has come. The last line is what has become of the
 #   data of writes, in bytes, and what the file has: `KEPT COPIED SUM`.
@@ -26,7 +26,9 @@ ask_on() {
 }
 
 serve() {
-    local name=$1 interface=$2 mib=$3 host=$4 sockets
+    local name=$1 interface=$2 mib=$3 host=$4 strict=${5:-} sockets
+    rm -f "$SCRATCH/strict"
+    [ -z "$strict" ] || touch "$SCRATCH/strict"
     modprobe xsk_diag
     rm -f "$SCRATCH/echoes"
     /host/sanwire serve --allow any --wire "hdsp:$interface" --volume "disk=file:$DIRECTORY/$name,size=${mib}M,direct" --control "$SOCKET" \
@@ -56,6 +58,7 @@ hush() {
     [ ! -s "$SCRATCH/asked" ] || fail "$(cat "$SCRATCH/asked")"
     say "$(awk '{ sum += $1 } END { print sum }' "$SCRATCH/echoes") echoes have come"
     say "dropped: $(ctl metrics | sed -n 's/^sanwire_wire_kernel_dropped_packets_total//p')"
+    [ ! -e "$SCRATCH/strict" ] || expect 'kernel_dropped_packets_total\{.*\} 0$' ctl metrics
     ! grep -E 'WARN|ERROR|panic' "$SCRATCH/serve" || fail "$(cat "$SCRATCH/serve")"
 }
 

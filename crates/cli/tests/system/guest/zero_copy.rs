@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::LIMIT;
+use super::{LIMIT, is_long};
 use crate::harness::{GUEST_LINKS, Guest, World, pattern, run_ok};
 
 const MIB: usize = 16;
@@ -57,7 +57,10 @@ fn a_card_puts_what_writes_bring_into_memory_from_which_it_goes_to_the_disk() {
         sum.arg(&image);
         let sum = run_ok(sum, LIMIT);
         let name = format!("disk{round}");
-        guest.run("zero-copy", &["serve", &name, "eth1", &MIB.to_string(), link.server], LIMIT);
+        let mib = MIB.to_string();
+        // Whether all packets find room depends on the processor time that the guest gets: only the long form judges it.
+        let strict = if is_long() { &["strict"][..] } else { &[] };
+        guest.run("zero-copy", &[&["serve", &name, "eth1", &mib, link.server], strict].concat(), LIMIT);
         sanwire(&["cp", "--overwrite", &image_text, &url]);
         read_back(&format!("round {round}"), &content);
         if signal == "TERM" {

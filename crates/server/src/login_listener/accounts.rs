@@ -64,7 +64,7 @@ impl LoginAccounts {
     }
 
     /// Nothing listens at a portal from now on, or something does again.
-    pub(super) fn note_portal(&self, portal: SocketAddr, is_open: bool) {
+    pub(crate) fn note_portal(&self, portal: SocketAddr, is_open: bool) {
         let closed = &mut self.lock().closed_portals;
         if is_open {
             closed.remove(&portal);

@@ -94,3 +94,16 @@ fn a_portal_is_there_while_its_address_is_one_of_this_host() {
     // A documentation prefix: no host has it.
     assert!(!is_there("192.0.2.1:3260".parse().unwrap()));
 }
+
+#[test]
+fn a_portal_whose_adapter_is_gone_takes_no_connections_and_one_of_tcp_beside_it_does() {
+    let server = both_at_one_port();
+    let wires = ["iser:127.0.0.1:3260,path=rdma", "iser:127.0.0.1:3260", "hs-eth:lo"].map(|wire| wire.parse().unwrap());
+    let told = || wires.each_ref().map(|wire| server.takes_connections(wire));
+    assert_eq!(told(), [Some(true), Some(true), None]);
+    for (is_open, by_adapter) in [(false, Some(false)), (true, Some(true))] {
+        server.logins.note_portal("127.0.0.1:3260".parse().unwrap(), is_open);
+        assert_eq!(told(), [by_adapter, Some(true), None]);
+    }
+    server.stop().unwrap();
+}

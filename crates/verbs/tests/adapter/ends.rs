@@ -84,12 +84,19 @@ impl End {
         self.0.order(message(bytes), Some(UNASKED)).map_err(|refused| refused.refusal).unwrap();
     }
 
-    /// Nothing happens for a while, and the descriptor says so.
+    /// Nothing happens for a while, and the descriptor says so. What was sent may still be told before: an
+    /// adapter learns late that it has arrived.
     pub fn rests(&mut self) -> bool {
-        while let Some(event) = self.0.poll_event() {
-            assert!(matches!(event, Event::Sent(_)), "{event:?}");
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            while let Some(event) = self.0.poll_event() {
+                assert!(matches!(event, Event::Sent(_)), "{event:?}");
+            }
+            if !is_readable(&self.0, Duration::from_millis(100)) {
+                return true;
+            }
         }
-        !is_readable(&self.0, Duration::from_millis(100))
+        false
     }
 }
 

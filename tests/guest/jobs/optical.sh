@@ -1,4 +1,6 @@
 # optical.sh mount BYTES SUM: the drive has a disc of so many bytes, which udev knows for one; it is mounted, and its file has this sum.
+# optical.sh asked: who asked for the disc gets it: udev ejects it, though it is mounted. It is done with that once the tray is open: it
+# must not do that to the next disc.
 # optical.sh release: the disc is unmounted and ejected, and cannot be read.
 . /rig/jobs/lib.sh
 
@@ -7,8 +9,9 @@ readonly DRIVE=/dev/sr0
 # opened whatever is in it. udev may look at the drive meanwhile, and lock it again.
 is_ejected() {
     perl -MFcntl -e 'sysopen(DRIVE, shift, O_RDONLY | O_NONBLOCK) && ioctl(DRIVE, 0x5329, 0) && ioctl(DRIVE, 0x5309, 0) or die "eject: $!\n"' $DRIVE
-    sg_requests "/dev/$(basename /sys/class/block/sr0/device/scsi_generic/sg*)" 2>&1 | grep 'tray open'
+    is_open
 }
+is_open() { sg_requests "/dev/$(basename /sys/class/block/sr0/device/scsi_generic/sg*)" 2>&1 | grep 'tray open'; }
 has_size() { [ "$(blockdev --getsize64 $DRIVE)" = "$1" ]; }
 
 case $1 in
@@ -22,6 +25,11 @@ case $1 in
         mount -t iso9660 -o ro $DRIVE "$MOUNT_POINT"
         (cd "$MOUNT_POINT" && echo "$3  data.bin" | b2sum --quiet --check)
         say "a disc of $2 bytes is mounted"
+        ;;
+    asked)
+        within 20 is_open
+        udevadm settle
+        say 'the disc was given out'
         ;;
     release)
         umount "$MOUNT_POINT" 2> /dev/null || umount -l "$MOUNT_POINT"

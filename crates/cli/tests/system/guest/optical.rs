@@ -29,6 +29,7 @@ pub fn linux_mounts_a_disc_ejects_it_and_finds_another_one(world: &World, guest:
     guest.run("optical", &["mount", &first.bytes.to_string(), &first.sum], LIMIT);
     let locked = run(ctl(&["eject-volume", "cd0"]), LIMIT);
     assert!(locked.stderr.contains("an initiator has locked its medium"), "{}", locked.stderr);
+    guest.run("optical", &["asked"], LIMIT);
     guest.run("optical", &["release"], LIMIT);
     run_ok(ctl(&["load-volume", "cd0", &format!("file:{}", second.path)]), LIMIT);
     guest.run("optical", &["mount", &second.bytes.to_string(), &second.sum], LIMIT);

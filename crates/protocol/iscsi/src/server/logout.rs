@@ -72,8 +72,8 @@ impl Session {
 
     /// Asks the initiator to log out, on all its connections, within so long (RFC 7143 11.9.1).
     pub(super) fn ask_to_leave(&mut self, within: Duration, shared: &mut Shared, now: Instant) {
-        for connection in &mut self.connections {
-            connection.leave_by = Some(now + within);
+        for at in 0..self.connections.len() {
+            self.connections[at].leave_by = Some(now + within);
             let header = AsyncMessage {
                 is_final: true,
                 task_tag: TAG_NONE,
@@ -81,8 +81,7 @@ impl Session {
                 parameter_3: within.as_secs() as u16,
                 ..AsyncMessage::default()
             };
-            connection.push_unexpected(header.write(), None, &self.order);
-            shared.wake(connection);
+            self.send_unexpected(at, header.write(), None, shared);
         }
         self.note_deadline(shared);
     }
@@ -97,7 +96,10 @@ impl Session {
                 parameter_2: self.parameters.time_to_wait_s,
                 ..AsyncMessage::default()
             };
-            self.send_unexpected(at, header.write(), None, shared);
+            // What waits for its turn is not said any more.
+            if self.connections[at].unexpected.takes_last() {
+                self.send_status(at, header.write(), None, shared);
+            }
         }
     }
 }

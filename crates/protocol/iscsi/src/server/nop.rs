@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::session::Session;
 use super::shared::Shared;
 use crate::receiver::Pdu;
-use crate::wire::{NopIn, NopOut, TAG_NONE};
+use crate::wire::{Header, NopIn, NopOut, Opcode, TAG_NONE};
 
 /// A connection that has been silent for so long is asked for a sign of life.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -36,12 +36,14 @@ impl Session {
         self.send_status(at, header.write(), data.map(Into::into), shared);
     }
 
-    /// An initiator answers a NOP-In. Any sign of life would do.
-    pub(super) fn handle_pong(&mut self, at: usize, pong: &NopOut) {
+    /// An initiator gives a sign of life. It may answer a NOP-In, and ask by the same NOP-Out; one without a tag of ours answers none.
+    pub(super) fn note_pong(&mut self, at: usize, header: &Header) {
+        if header.opcode() != Some(Opcode::NopOut) {
+            return;
+        }
         let connection = &mut self.connections[at];
         connection.pinged_at = None;
-        // One without a tag answers none.
-        if pong.transfer_tag != TAG_NONE {
+        if NopOut::read(header).transfer_tag != TAG_NONE {
             connection.unexpected.answered();
         }
     }
@@ -63,6 +65,13 @@ impl Session {
                 connection.pinged_at = Some(now);
                 self.ping(at, shared);
             }
+        }
+    }
+
+    /// Has what waits acknowledged that is in the way of more: the answer to a NOP-In comes at once.
+    pub(super) fn ask_if_any_wait(&mut self, at: usize, shared: &mut Shared) {
+        if self.connections[at].unexpected.are_waiting() {
+            self.ping(at, shared);
         }
     }
 

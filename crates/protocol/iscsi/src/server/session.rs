@@ -181,6 +181,7 @@ impl Session {
         let Some(connection) = self.connections.get_mut(at) else { return };
         connection.push_unexpected(header, data, &self.order);
         shared.wake(connection);
+        self.ask_if_any_wait(at, shared);
     }
 
     /// Sends a PDU without a status number.

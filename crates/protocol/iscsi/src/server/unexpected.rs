@@ -11,7 +11,7 @@ use crate::wire::Header;
 /// Whoever takes more than that has room enough for what a target says unasked; more of them are not counted.
 const COUNTED_MAX: usize = 256;
 
-/// So many wait at the most, of a hundred bytes each. Who provokes more and acknowledges none is not told of them.
+/// So many wait at the most, of two hundred bytes each. Who provokes more and acknowledges none is not told of them.
 const WAITING_MAX: usize = 64;
 
 /// Those of one connection.
@@ -52,6 +52,16 @@ impl Unexpected {
             self.numbers.push_back(number);
         }
         Some(next)
+    }
+
+    /// Whether any wait that the initiator does not take yet.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the initiator takes one more, which is the last before its connection is closed: it has the place of a NOP-In.
+    pub(super) fn takes_last(&self) -> bool {
+        self.max.is_none_or(|max| self.numbers.len() + usize::from(self.has_asked) < max)
     }
 
     /// Whether a NOP-In that asks may go out, which it then does.
@@ -106,6 +116,17 @@ mod tests {
         assert!(unexpected.ask());
         let mut unexpected = Unexpected::new(0);
         assert!(unexpected.ask() && unexpected.ask());
+    }
+
+    #[test]
+    fn the_last_one_has_the_place_of_a_question() {
+        let mut unexpected = Unexpected::new(2);
+        wait(&mut unexpected, 2);
+        assert!(unexpected.next(Serial(1)).is_some() && unexpected.next(Serial(2)).is_none());
+        assert!(unexpected.are_waiting() && unexpected.takes_last());
+        assert!(unexpected.ask() && !unexpected.takes_last());
+        unexpected.acknowledge(Serial(2));
+        assert!(unexpected.takes_last());
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Record {
     /// How it is, as its process tells; `None` when that does not answer for so long.
     #[must_use]
     pub fn look(&self, patience: Duration) -> Option<Value> {
-        telling::ask(self.status.as_deref()?, patience)
+        telling::ask(self.status.as_deref()?, patience).ok()
     }
 
     /// The block device, when it has one.

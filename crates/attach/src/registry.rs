@@ -15,10 +15,10 @@ use crate::device_name;
 use crate::loop_device::{self, Helper, LoopError};
 use crate::record::{Kind, Record};
 use crate::remains::{is_dead_mount, remove_dead_mount};
-use crate::telling::Telling;
+use crate::telling::{self, Telling};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long an attachment has to tell whether it is in use, and a client that goes to be gone.
+/// How long an attachment has at least to tell whether it is in use, and a client that goes to be gone.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the registry failed.
@@ -68,6 +68,16 @@ pub enum RegistryError {
         count: u64,
         /// Where.
         place: String,
+    },
+    /// The NBD server does not say whether programs are connected to it.
+    #[error("{volume} at {place} does not tell whether NBD clients use it: try again, or end process {pid}")]
+    Silent {
+        /// The volume.
+        volume: String,
+        /// Where.
+        place: String,
+        /// Which process.
+        pid: u32,
     },
     /// The process may not be ended by this user.
     #[error("cannot end process {pid}: {source}")]
@@ -247,9 +257,11 @@ impl Registry {
         if let Some(device) = record.device().filter(|device| loop_device::backing_file(device).is_some()) {
             loop_device::check_unused(device, self.helper)?;
         }
-        if let count @ 1.. = clients_left(&record) {
-            let (volume, place) = (record.volume.clone(), record.place());
-            return Err(RegistryError::Connected { volume, count, place });
+        let (volume, place, pid) = (record.volume.clone(), record.place(), record.pid);
+        match clients_left(&record, timeout) {
+            Some(0) => {}
+            Some(count) => return Err(RegistryError::Connected { volume, count, place }),
+            None => return Err(RegistryError::Silent { volume, place, pid }),
         }
         end_process(&record, &path, timeout)?;
         Ok(Detached { record, was_dead: false })
@@ -300,13 +312,19 @@ impl Drop for Listing {
     }
 }
 
-/// How many clients an NBD server has, when those were waited for that are about to go; 0 where it cannot tell.
-fn clients_left(record: &Record) -> u64 {
-    let told = || record.look(LOOK_TIMEOUT).and_then(|told| told["nbd_clients"].as_u64()).unwrap_or_default();
+/// How many clients an NBD server has, when those were waited for that are about to go; 0 where nobody is there to tell, and `None` where
+/// one is and says nothing for so long: there may be some.
+fn clients_left(record: &Record, patience: Duration) -> Option<u64> {
+    let (Kind::Nbd { .. }, Some(status)) = (&record.kind, &record.status) else { return Some(0) };
+    let told = || match telling::ask(status, patience.max(LOOK_TIMEOUT)) {
+        Ok(told) => Some(told["nbd_clients"].as_u64().unwrap_or_default()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(_) => Some(0),
+    };
     let deadline = Instant::now() + LOOK_TIMEOUT;
     loop {
         match told() {
-            1.. if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
+            Some(1..) if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
             count => return count,
         }
     }

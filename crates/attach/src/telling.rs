@@ -69,18 +69,23 @@ impl Drop for Telling {
     }
 }
 
-/// What the attachment with this socket tells; `None` when it does not answer for so long.
-pub(crate) fn ask(path: &Path, patience: Duration) -> Option<Value> {
-    let stream = UnixStream::connect(path).ok()?;
-    stream.set_read_timeout(Some(patience)).ok()?;
+/// What the attachment with this socket tells.
+///
+/// # Errors
+/// `WouldBlock` when it is there and does not answer for so long, else what the system says.
+pub(crate) fn ask(path: &Path, patience: Duration) -> io::Result<Value> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(patience))?;
     let mut text = String::new();
-    stream.take(ANSWER_MAX_BYTES).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    stream.take(ANSWER_MAX_BYTES).read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
     fn who_asks_is_told_until_it_is_over() {
@@ -89,9 +94,9 @@ mod tests {
         let telling = Telling::start(path.clone(), || serde_json::json!({ "state": "live" })).unwrap();
         let silent = UnixStream::connect(&path).unwrap();
         for _ in 0..2 {
-            assert_eq!(ask(&path, Duration::from_secs(5)), Some(serde_json::json!({ "state": "live" })));
+            assert_eq!(ask(&path, PATIENCE).unwrap(), serde_json::json!({ "state": "live" }));
         }
         drop((silent, telling));
-        assert!(!path.exists() && ask(&path, Duration::from_secs(5)).is_none());
+        assert!(!path.exists() && ask(&path, PATIENCE).is_err());
     }
 }

@@ -4,6 +4,9 @@ use crate::test_volume::{RamVolume, TestDirectory, can_attach, helper};
 use crate::{FuseOptions, Latch, attach_fuse};
 use std::process::{Child, Command};
 
+/// Nothing here takes so long unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn nbd(pid: u32, volume: &str) -> Record {
     let kind = Kind::Nbd { socket: None, url: format!("nbd://localhost/{volume}") };
     Record {
@@ -26,7 +29,7 @@ fn registry_of(test: &str) -> (TestDirectory, Registry) {
 }
 
 fn sleeper() -> Child {
-    Command::new("sleep").arg("60").spawn().unwrap()
+    Command::new("sleep").arg("600").spawn().unwrap()
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn detaching_ends_the_process_and_waits_for_it() {
     let mut process = sleeper();
     let record = nbd(process.id(), "disk");
     std::mem::forget(registry.add(&record).unwrap());
-    let detached = registry.detach("disk", Duration::from_secs(10)).unwrap();
+    let detached = registry.detach("disk", PATIENCE).unwrap();
     assert_eq!(detached, Detached { record, was_dead: false });
     assert!(!process.wait().unwrap().success());
     assert_eq!(registry.list().unwrap(), [], "its record is gone with it");
@@ -73,11 +76,28 @@ fn an_nbd_server_with_clients_is_not_ended() {
     let telling = registry.telling(move || serde_json::json!({ "nbd_clients": told.load(Ordering::Relaxed) })).unwrap();
     let record = Record { status: Some(telling.path().to_owned()), ..nbd(process.id(), "disk") };
     std::mem::forget(registry.add(&record).unwrap());
-    let refused = registry.detach("disk", Duration::from_secs(10));
+    let refused = registry.detach("disk", PATIENCE);
     assert!(matches!(refused, Err(RegistryError::Connected { count: 2, .. })), "{refused:?}");
     assert!(process.try_wait().unwrap().is_none(), "it was left alone");
     clients.store(0, Ordering::Relaxed);
-    registry.detach("disk", Duration::from_secs(10)).unwrap();
+    registry.detach("disk", PATIENCE).unwrap();
+    assert!(!process.wait().unwrap().success());
+}
+
+#[test]
+fn an_nbd_server_that_does_not_tell_of_its_clients_is_not_ended() {
+    let (directory, registry) = registry_of("registry-silent");
+    let mut process = sleeper();
+    let status = directory.path().join("status");
+    let silent = std::os::unix::net::UnixListener::bind(&status).unwrap();
+    let record = Record { status: Some(status), ..nbd(process.id(), "disk") };
+    std::mem::forget(registry.add(&record).unwrap());
+    let refused = registry.detach("disk", Duration::ZERO);
+    assert!(matches!(refused, Err(RegistryError::Silent { .. })), "{refused:?}");
+    assert!(process.try_wait().unwrap().is_none(), "it was left alone");
+    // There is nobody any more who could tell.
+    drop(silent);
+    registry.detach("disk", PATIENCE).unwrap();
     assert!(!process.wait().unwrap().success());
 }
 
@@ -98,7 +118,7 @@ fn a_name_that_the_dead_had_too_means_the_living() {
     let dead = Record { pid_started: living.pid_started + 1, ..living.clone() };
     let _dead = registry.add(&dead).unwrap();
     std::mem::forget(registry.add(&living).unwrap());
-    let detached = registry.detach("disk", Duration::from_secs(10)).unwrap();
+    let detached = registry.detach("disk", PATIENCE).unwrap();
     assert_eq!(detached, Detached { record: living, was_dead: false });
     process.wait().unwrap();
 }

@@ -61,7 +61,7 @@ impl ControlSocket {
         })?;
         thread::Builder::new()
             .name("control".into())
-            .spawn(move || serve(&listener, move |by, line| Ok(serde_json::to_vec(&desk(by, line))?)))
+            .spawn(move || serve(&listener, ASK_TIMEOUT, move |by, line| Ok(serde_json::to_vec(&desk(by, line))?)))
             .context("cannot start a thread for the control socket")?;
         Ok(ControlSocket { place })
     }
@@ -72,8 +72,13 @@ impl ControlSocket {
     }
 }
 
-/// Answers each who connects on a thread of its own, so that nobody waits for one who is silent.
-fn serve(listener: &UnixListener, answer: impl Fn(&Asker, &[u8]) -> io::Result<Vec<u8>> + Send + Sync + 'static) {
+/// Answers each who connects on a thread of its own, so that nobody waits for one who is silent; who is silent for so long at first has
+/// to go.
+fn serve(
+    listener: &UnixListener,
+    ask_timeout: Duration,
+    answer: impl Fn(&Asker, &[u8]) -> io::Result<Vec<u8>> + Send + Sync + 'static,
+) {
     let (callers, answer) = (Arc::new(Callers::default()), Arc::new(answer));
     for stream in listener.incoming() {
         let (callers, answer) = (Arc::clone(&callers), Arc::clone(&answer));
@@ -81,7 +86,7 @@ fn serve(listener: &UnixListener, answer: impl Fn(&Asker, &[u8]) -> io::Result<V
             let caller = Caller::enter(&callers, stream)?;
             thread::Builder::new().name("control".into()).spawn(move || {
                 // Whoever breaks off hurts nobody.
-                if let Err(error) = caller.serve(&*answer) {
+                if let Err(error) = caller.serve(ask_timeout, &*answer) {
                     tracing::debug!("a management request has failed: {error}");
                 }
             })
@@ -130,12 +135,12 @@ impl Caller {
     }
 
     /// Answers requests in their order until there is none any more.
-    fn serve(&self, answer: &Answering) -> io::Result<()> {
+    fn serve(&self, ask_timeout: Duration, answer: &Answering) -> io::Result<()> {
         let mut stream = &*self.stream;
-        stream.set_write_timeout(Some(ASK_TIMEOUT))?;
+        stream.set_write_timeout(Some(ask_timeout))?;
         let peer = socket_peercred(stream)?;
         let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
-        let (mut unread, mut patience) = (Vec::new(), ASK_TIMEOUT);
+        let (mut unread, mut patience) = (Vec::new(), ask_timeout);
         while let Some(line) = read_request(stream, &mut unread, patience)? {
             self.has_asked();
             let mut text = answer(&by, &line)?;
@@ -230,12 +235,15 @@ mod tests {
 
     use super::*;
 
+    /// Who asks here may be halted for some seconds.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
     /// A socket where each is answered with what it asked.
     fn echo(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("sanwire-control-{name}-{}.sock", std::process::id()));
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        thread::spawn(move || serve(&listener, |_, line| Ok(line.to_vec())));
+        thread::spawn(move || serve(&listener, PATIENCE, |_, line| Ok(line.to_vec())));
         path
     }
 
@@ -312,8 +320,9 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         // No socket holds that much.
         thread::spawn(move || {
-            serve(&listener, |_, line| Ok(if line == b"much" { vec![b'x'; 8 << 20] } else { line.to_vec() }))
+            serve(&listener, PATIENCE, |_, line| Ok(if line == b"much" { vec![b'x'; 8 << 20] } else { line.to_vec() }))
         });
+        let begun = Instant::now();
         let untaken: Vec<_> = (0..2 * CALLERS_MAX)
             .map(|_| {
                 let mut stream = UnixStream::connect(&path).unwrap();
@@ -323,9 +332,8 @@ mod tests {
                 stream
             })
             .collect();
-        let begun = Instant::now();
         assert_eq!(answer(&path, "asked\n"), "asked\n");
-        assert!(begun.elapsed() < ASK_TIMEOUT, "only when they had taken too long");
+        assert!(begun.elapsed() < PATIENCE, "only when they had taken too long");
         drop(untaken);
         fs::remove_file(&path).unwrap();
     }

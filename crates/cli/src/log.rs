@@ -129,7 +129,7 @@ where
 /// Waits, but not for long, until all that was logged is written.
 pub(crate) fn end() {
     if let Some(writer) = WRITER.get() {
-        writer.finish();
+        writer.finish(END_TIMEOUT);
     }
 }
 
@@ -157,9 +157,10 @@ impl LogWriter {
         LogWriter { queue, lost, has_colours }
     }
 
-    fn finish(&self) {
+    /// Waits for so long at the most.
+    fn finish(&self, patience: Duration) {
         let (done, written) = mpsc::sync_channel(1);
-        let deadline = Instant::now() + END_TIMEOUT;
+        let deadline = Instant::now() + patience;
         let mut end = Entry::End(done);
         while let Err(TrySendError::Full(back)) = self.queue.try_send(end) {
             if Instant::now() >= deadline {
@@ -239,6 +240,9 @@ mod tests {
 
     use super::*;
 
+    /// The thread that writes may be halted for some seconds.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// Takes nothing until it is let.
     struct Stuck(Arc<Mutex<Vec<u8>>>);
 
@@ -261,9 +265,9 @@ mod tests {
             (&writer).write_all(format!("line {number}\n").as_bytes()).unwrap();
         }
         drop(stopped);
-        writer.finish();
+        writer.finish(PATIENCE);
         (&writer).write_all(b"last\n").unwrap();
-        writer.finish();
+        writer.finish(PATIENCE);
         let text = String::from_utf8(out.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n") && text.ends_with("last\n"), "{text}");
         let lost = text.lines().find_map(|line| line.strip_prefix("sanwire: ")?.split(' ').next()?.parse().ok());
@@ -286,7 +290,7 @@ mod tests {
         let out = Arc::<Mutex<Vec<u8>>>::default();
         let writer = LogWriter::start(Stuck(Arc::clone(&out)), false);
         (&writer).write_all("client (a\nERROR \u{202e}b) connected\n".as_bytes()).unwrap();
-        writer.finish();
+        writer.finish(PATIENCE);
         assert_eq!(&*out.lock().unwrap(), b"client (a\\u000aERROR \\u202eb) connected\n");
     }
 
@@ -299,7 +303,7 @@ mod tests {
             let name = "a\u{202e}\u{2028}\u{1b}[8m\u{1b}[2Jb";
             tracing::warn!("volume {name} is there");
         });
-        writer.finish();
+        writer.finish(PATIENCE);
         let line = String::from_utf8(out.lock().unwrap().clone()).unwrap();
         assert!(line.contains("\u{1b}[33m WARN\u{1b}[0m"), "{line:?}");
         let end = line.split_once("volume").unwrap().1;

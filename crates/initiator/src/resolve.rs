@@ -18,6 +18,9 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 /// How long name servers are asked for one host, all questions together.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long one server has for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Where the system says who its name servers are.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
@@ -42,26 +45,35 @@ pub(crate) fn addresses(
     service: Service,
     name_servers: &[SocketAddr],
 ) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    let resolver = Resolver { name_servers, deadline: Instant::now() + TIMEOUT };
-    if port == service.usual_port && host.trim_end_matches('.').contains('.') {
-        let places = resolver.places(host, service);
-        if !places.is_empty() {
-            return resolver.addresses_of_places(places);
-        }
-    }
-    resolver.addresses(host, port)
+    let deadline = Instant::now() + TIMEOUT;
+    Resolver { name_servers, deadline, answer_timeout: ANSWER_TIMEOUT }.addresses_of_service(host, port, service)
 }
 
 struct Resolver<'a> {
     /// Empty: the system's.
     name_servers: &'a [SocketAddr],
     deadline: Instant,
+    answer_timeout: Duration,
 }
 
 impl Resolver<'_> {
+    fn addresses_of_service(&self, host: &str, port: u16, service: Service) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        if port == service.usual_port && host.trim_end_matches('.').contains('.') {
+            let places = self.places(host, service);
+            if !places.is_empty() {
+                return self.addresses_of_places(places);
+            }
+        }
+        self.addresses(host, port)
+    }
+
+    fn ask(&self, servers: &NameServers, name: &str, kind: TYPE) -> io::Result<Vec<Record>> {
+        servers.ask(name, kind, self.deadline, self.answer_timeout)
+    }
+
     /// What the domain's SRV records say, in the order of trying; nothing also when no name server can be asked.
     fn places(&self, domain: &str, service: Service) -> Vec<Srv> {
         let servers = match self.name_servers {
@@ -69,7 +81,7 @@ impl Resolver<'_> {
             given => Ok(NameServers::new(given)),
         };
         let name = format!("{}.{domain}", service.label);
-        match servers.and_then(|servers| servers.ask(&name, TYPE::SRV, self.deadline)) {
+        match servers.and_then(|servers| self.ask(&servers, &name, TYPE::SRV)) {
             Ok(records) => in_order(records.into_iter().filter_map(Record::into_srv).collect(), &mut random),
             Err(error) => {
                 tracing::debug!("no name server tells the SRV records of {name}: {error}");
@@ -111,8 +123,8 @@ impl Resolver<'_> {
             (host, port).to_socket_addrs()?.collect()
         } else {
             let servers = NameServers::new(self.name_servers);
-            let four = servers.ask(host, TYPE::A, self.deadline)?;
-            let six = servers.ask(host, TYPE::AAAA, self.deadline).unwrap_or_default();
+            let four = self.ask(&servers, host, TYPE::A)?;
+            let six = self.ask(&servers, host, TYPE::AAAA).unwrap_or_default();
             let ips = four.into_iter().chain(six).filter_map(Record::into_address);
             ips.map(|ip| SocketAddr::new(ip, port)).collect()
         };

@@ -126,13 +126,32 @@ mod tests {
 
     use super::*;
 
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("sanwire-unix-{name}-{}", std::process::id()))
+    /// A directory that goes with its test. Who listens locks the directory: of one that all share, a test that is halted would keep the others
+    /// out.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sanwire-unix-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Directory(path)
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.0.join("socket")
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 
     #[test]
     fn only_a_socket_that_nobody_answers_at_is_removed() {
-        let path = path("stale");
+        let directory = Directory::new("stale");
+        let path = directory.socket();
         fs::write(&path, "precious").unwrap();
         assert!(matches!(listen(&path), Err(ListenError::NoSocket)));
         remove_dead(&path).unwrap();
@@ -149,7 +168,8 @@ mod tests {
 
     #[test]
     fn what_has_the_place_of_a_socket_by_then_is_not_removed() {
-        let path = path("replaced");
+        let directory = Directory::new("replaced");
+        let path = directory.socket();
         let (listener, place) = listen(&path).unwrap();
         // The number of a file that is gone may be given to the next one.
         let other = path.with_extension("other");
@@ -157,23 +177,21 @@ mod tests {
         fs::rename(&other, &path).unwrap();
         drop((listener, place));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn a_directory_that_another_program_has_locked_is_an_error() {
-        let directory = path("locked");
-        fs::create_dir(&directory).unwrap();
-        let held = File::open(&directory).unwrap();
+        let directory = Directory::new("locked");
+        let held = File::open(&directory.0).unwrap();
         flock(&held, FlockOperation::LockExclusive).unwrap();
-        let refused = listen(&directory.join("socket")).err().unwrap();
+        let refused = listen(&directory.socket()).err().unwrap();
         assert_eq!(refused.to_string(), "its directory is locked by another program");
-        fs::remove_dir(&directory).unwrap();
     }
 
     #[test]
     fn at_no_moment_others_can_open_a_socket() {
-        let (path, ends) = (path("mode"), AtomicBool::new(false));
+        let directory = Directory::new("mode");
+        let (path, ends) = (directory.socket(), AtomicBool::new(false));
         let open_to_others = thread::scope(|scope| {
             let looker = scope.spawn(|| {
                 let mode = || fs::symlink_metadata(&path).map_or(0, |there| there.permissions().mode());

@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(10);
+    const LONG: Duration = Duration::from_secs(60);
 
     fn wait_for(mut is_so: impl FnMut() -> bool) {
         let begun = Instant::now();

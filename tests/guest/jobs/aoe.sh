@@ -20,9 +20,13 @@ find_target() {
     [ "$(blockdev --getsize64 "$device")" = $((mib * 1048576)) ] || fail "$device has $(blockdev --getsize64 "$device") bytes"
     # As much data as fits into a frame, once the server has seen that these have another size.
     within 20 takes "$target" "$interface" "$data_max"
-    expect "^e$target[[:space:]]+2[[:space:]]+$data_max[[:space:]]+$interfaces$" aoe-sancheck
+    agrees "$target" "$data_max" "$interfaces"
     say "$(aoe-stat)"
 }
+
+# agrees TARGET DATA_MAX INTERFACES: aoe-sancheck has it so; it does not wait for a target that is held up.
+agrees() { (within 30 is_seen "$@") || fail "aoe-sancheck has no e$1: $(aoe-sancheck 2>&1)"; }
+is_seen() { grep -E "^e$1[[:space:]]+2[[:space:]]+$2[[:space:]]+$3$" <<< "$(aoe-sancheck 2>&1)"; }
 
 takes() {
     aoe-discover
@@ -30,16 +34,13 @@ takes() {
 }
 
 find_over() {
-    local interfaces=$1 target found
+    local interfaces=$1 target
     modprobe aoe aoe_iflist="$interfaces"
     within 20 test -c $DEVICES/discover
     for target in "${@:2}"; do
         within 30 is_over "$target" "$interfaces"
     done
-    found=$(aoe-sancheck 2>&1)
-    for target in "${@:2}"; do
-        grep -Eq "^e$target[[:space:]]+2[[:space:]]+[0-9]+[[:space:]]+$interfaces$" <<< "$found" || fail "aoe-sancheck has no e$target: $found"
-    done
+    for target in "${@:2}"; do agrees "$target" '[0-9]+' "$interfaces"; done
     say "$(aoe-stat)"
 }
 

@@ -12,7 +12,7 @@ declare -A secret=([alice]=$3 [bob]=$4) lun=([alice]=0 [bob]=1) kind=([alice]=ex
 readonly EXCLUSIVE_ACCESS=3 WRITE_EXCLUSIVE=1
 # A read of 4 KiB, while somebody else asks for all that is possible: its longest time, and that of 99 of 100, which may be so many times that
 # of before. The guest is slow, and the host may be busy.
-readonly LONGEST_US=5000000 SLOWER_MAX=20 SLOW_US=1000000
+readonly LONGEST_US=30000000 SLOWER_MAX=20 SLOW_US=1000000
 # EREMOTEIO, of which the kernel tells when a command ends with a hardware error.
 readonly REMOTE_IO_ERROR=121
 

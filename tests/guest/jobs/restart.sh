@@ -1,5 +1,6 @@
 # restart.sh start DEVICE [SIZE]: begins to write with verification, in the background. restart.sh finish: ends that when every
-# write has been verified; none may have failed, whatever happened to the server between the two.
+# write has been verified; none may have failed, whatever happened to the server between the two. It writes for a quarter of a minute or more:
+# who kills the server meanwhile may be held up for some seconds.
 . /rig/jobs/lib.sh
 
 # The sectors that were written to a device: field 7 of Documentation/block/stat.rst.
@@ -11,7 +12,7 @@ start() {
     device=$(block_device "$1")
     before=$(written "$device")
     fio --name=restart --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=16k --iodepth=16 --size="$size" \
-        --rate_iops=200 --verify=crc32c --verify_fatal=1 --do_verify=1 > "$SCRATCH/restart" 2>&1 &
+        --rate_iops=200,80 --verify=crc32c --verify_fatal=1 --do_verify=1 > "$SCRATCH/restart" 2>&1 &
     echo $! > "$SCRATCH/restart.pid"
     within 20 has_written_more "$device" "$before"
     is_running || fail "$(cat "$SCRATCH/restart")"

@@ -35,8 +35,18 @@ fn url(world: &World, address: &str) -> String {
 /// Waits until the target 7.3 answers.
 #[track_caller]
 fn wait_for_target(world: &World) {
-    let everywhere = format!("aoe://{}", world.interface());
-    wait_until("the target answers", TIMEOUT, || sanwire(world, &["ls", &everywhere]).contains("7.3"));
+    tell(world, &["ls", &format!("aoe://{}", world.interface())], "7.3");
+}
+
+/// What `sanwire` says to this, asked until it has that.
+#[track_caller]
+fn tell(world: &World, arguments: &[&str], part: &str) -> String {
+    let mut told = String::new();
+    wait_until(&format!("{arguments:?} says {part}"), TIMEOUT, || {
+        told = run(world.sanwire(arguments), TIMEOUT).stdout;
+        told.contains(part)
+    });
+    told
 }
 
 /// Where programs for administrators are, whatever the path says.
@@ -92,13 +102,10 @@ fn aoe_volumes_are_found_copied_to_and_read() {
         let disk = format!("disk=file:{},size=16M,shelf=7,slot=3", store.display());
         let mut server = serve(&world, &[&disk, "large=ram:4M,block=4096", "secret=ram:4M,security=aes-128-gcm"]);
         let everywhere = format!("aoe://{}", world.interface());
-        let listed = sanwire(&world, &["ls", &everywhere]);
-        assert!(
-            listed.contains(&url(&world, "7.3")) && listed.lines().count() == 2,
-            "only what may be served: {listed}"
-        );
-        let found = sanwire(&world, &["discover", &everywhere]);
-        assert!(found.contains("7.3") && found.contains("16 MiB"), "{found}");
+        // A target that is held up may answer later than is waited for.
+        let listed = tell(&world, &["ls", &everywhere], &url(&world, "7.3"));
+        assert_eq!(listed.lines().count(), 2, "only what may be served: {listed}");
+        assert!(tell(&world, &["discover", &everywhere], "16 MiB").contains("7.3"));
         let told = sanwire(&world, &["info", "aoe:///7.3"]);
         assert!(told.contains(&format!("packets of up to {packet} bytes")) && told.contains("16 MiB"), "{told}");
         copy_and_compare(&world, "7.3", 1);

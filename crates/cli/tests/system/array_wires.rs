@@ -102,7 +102,8 @@ fn expect(world: &World, content: &[u8]) {
 fn fill_while(world: &World, content: &[u8], file: &str, disturb: impl FnOnce()) {
     let image = world.scratch.text("image");
     fs::write(&image, content).expect("an image");
-    let copying = world.sanwire(&["cp", "--overwrite", &image, "hs+ip://127.0.0.1/d"]);
+    // It takes twenty seconds: whoever looks at it may be held up for some of them.
+    let copying = world.sanwire(&["cp", "--overwrite", "--cap", "1M", &image, "hs+ip://127.0.0.1/d"]);
     let mut copy = Process::spawn("cp", copying, world.scratch.path("cp.log"));
     await_first(&world.scratch.path(file), DATA_AT, content);
     assert!(copy.is_alive(), "it was too fast: {}", copy.log());

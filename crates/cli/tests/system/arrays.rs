@@ -50,7 +50,8 @@ fn fill_while(
 ) {
     let image = scratch.text("image.raw");
     fs::write(&image, content).expect("an image");
-    let command = client.command(&["cp", "--overwrite", &image, url]);
+    // It takes twenty seconds: whoever looks at it may be held up for some of them.
+    let command = client.command(&["cp", "--overwrite", "--cap", "1M", &image, url]);
     let mut copy = Process::spawn("cp", command, scratch.path("cp.log"));
     await_first(disk, at, content);
     assert!(copy.is_alive(), "it was too fast: {}", copy.log());

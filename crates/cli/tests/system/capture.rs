@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Process, Server, Wire, World, pattern, run_ok, skip};
+use crate::harness::{Process, Server, Wire, World, pattern, run, run_ok, skip, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const ETHERNET_HEADER_BYTES: usize = 14;
@@ -102,11 +102,16 @@ fn converse(world: &World, wire: Wire, volume: &str) -> PathBuf {
     let image = world.scratch.path("image.raw");
     std::fs::write(&image, content()).expect("an image");
     if wire == Wire::Ethernet {
-        run_ok(world.sanwire(&["discover", "--interface", world.interface()]), TIMEOUT);
+        // A server that is held up may answer later than is waited for.
+        wait_until("the server is found", TIMEOUT, || {
+            run(world.sanwire(&["discover", "--interface", world.interface()]), TIMEOUT).code == Some(0)
+        });
     }
-    run_ok(world.sanwire(&["ls", &wire.server_url()]), TIMEOUT);
-    run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &wire.url("disk")]), TIMEOUT);
-    run_ok(world.sanwire(&["cp", "--overwrite", &wire.url("disk"), &world.scratch.text("back.raw")]), TIMEOUT);
+    run_ok(world.sanwire(&["ls", "--wait", "60", &wire.server_url()]), TIMEOUT);
+    let [image, disk, back] = [image.display().to_string(), wire.url("disk"), world.scratch.text("back.raw")];
+    for [from, to] in [[&image, &disk], [&disk, &back]] {
+        run_ok(world.sanwire(&["cp", "--overwrite", "--wait", "60", from, to]), TIMEOUT);
+    }
     assert!(server.stop().success(), "{}", server.log());
     // The last packets pass through the kernel's buffer.
     std::thread::sleep(Duration::from_secs(1));

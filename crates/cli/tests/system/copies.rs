@@ -209,7 +209,7 @@ fn what_stays_in_one_server_is_copied_by_it_over_no_wire() {
 /// A large volume with few data: what crosses the link is those.
 #[test]
 fn holes_are_sent_in_no_direction() {
-    const LARGE_BYTES: u64 = 3 << 30;
+    const LARGE_BYTES: u64 = 1 << 30;
     const DATA_BYTES: usize = 4 << 20;
     const MOST_BYTES: u64 = 2 * DATA_BYTES as u64;
     let Some(world) = World::new("holes_are_sent_in_no_direction", 9000, &["cmp"]) else { return };
@@ -217,10 +217,10 @@ fn holes_are_sent_in_no_direction() {
     let image = world.scratch.path("image.raw");
     let made = File::create(&image).and_then(|file| {
         file.set_len(LARGE_BYTES)?;
-        file.write_all_at(&pattern(7, DATA_BYTES), 1 << 30)
+        file.write_all_at(&pattern(7, DATA_BYTES), 1 << 29)
     });
     made.expect("an image");
-    let volume = |name: &str| format!("{name}=file:{},size=3G", world.scratch.text(&format!("{name}.img")));
+    let volume = |name: &str| format!("{name}=file:{},size=1G", world.scratch.text(&format!("{name}.img")));
     let portals = ["iscsi", "visa"].map(|wire| format!("{wire}:{SERVER_ADDRESS}"));
     let options = ["--allow", "any", "--wire", &portals[0], "--wire", &portals[1]];
     let mut server = Server::start_with(&world, &[&volume("disk")], &options);

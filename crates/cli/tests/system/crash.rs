@@ -27,9 +27,16 @@ fn acknowledged_writes_survive_a_killed_server() {
     let mut server = Server::start_here(&scratch, port, &[&spec]);
     let mut journal = Journal { acknowledged: vec![0; BLOCKS], issued: vec![0; BLOCKS], flushed: 0, written: 0 };
     let mut random = Random::new(2);
+    // It gives up soon, also when it is the server that is held up: then it begins again.
+    let begin = || {
+        let open = |_| {
+            let mut client = Client::connect(&url, &options()).expect("a connection");
+            client.open("disk").ok().map(|volume| (client, volume))
+        };
+        (0..10).find_map(open).expect("the volume")
+    };
     for round in 0..ROUNDS {
-        let mut client = Client::connect(&url, &options()).expect("a connection");
-        let volume = client.open("disk").expect("the volume");
+        let (mut client, volume) = begin();
         let life = Duration::from_millis(20 + random.below(300));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -41,7 +48,9 @@ fn acknowledged_writes_survive_a_killed_server() {
         });
         drop((volume, client));
         server.restart();
-        let mut client = Client::connect(&url, &options()).expect("a connection");
+        // Who writes gives up soon when the server is killed; who reads waits for one that is held up.
+        let patient = ClientOptions { reconnect_patience: None, ..options() };
+        let mut client = Client::connect(&url, &patient).expect("a connection");
         let volume = client.open("disk").expect("the volume");
         client.block_on(journal.check(&volume, round));
     }
@@ -50,7 +59,7 @@ fn acknowledged_writes_survive_a_killed_server() {
 
 fn options() -> ClientOptions {
     let mut options = ClientOptions::anonymous().expect("randomness");
-    options.connect_patience = Duration::from_secs(20);
+    options.connect_patience = Duration::from_secs(90);
     options.reconnect_patience = Some(Duration::from_millis(200));
     options
 }

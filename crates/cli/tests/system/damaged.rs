@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Process, World, pattern, run_ok};
 use crate::state_sample::{Places, SAMPLES, TOOLS, files, kind};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What is done to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

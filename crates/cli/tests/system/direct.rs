@@ -223,8 +223,8 @@ fn data_goes_straight_from_server_to_server_and_holes_do_not_go() {
 #[test]
 fn a_protected_volume_is_copied_directly_and_protected_on_the_way() {
     let test = "a_protected_volume_is_copied_directly_and_protected_on_the_way";
-    let Some(hosts) = Hosts::managed(test, 16, ",security=aes-128-gcm") else { return };
-    hosts.fill(12);
+    let Some(hosts) = Hosts::managed(test, 32, ",security=aes-128-gcm") else { return };
+    hosts.fill(24);
     let mut copy = hosts.begin(&["--direct", "--cap", "1M"]);
     let ask = |arguments: &[&str]| -> serde_json::Value {
         let told = run_ok(hosts.world.sanwire(arguments), TIMEOUT);
@@ -285,9 +285,9 @@ fn a_direct_copy_that_is_cancelled_ends_at_once_and_goes_on_later() {
     let test = "a_direct_copy_that_is_cancelled_ends_at_once_and_goes_on_later";
     let Some(hosts) = Hosts::managed(test, 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "1M"]);
     copy.signal(Signal::INT);
-    let status = copy.wait(Duration::from_secs(10));
+    let status = copy.wait(Duration::from_secs(60));
     assert!(!status.success() && copy.log().contains("--resume"), "{}", copy.log());
     let carried = hosts.third.carried_bytes();
     std::thread::sleep(Duration::from_secs(2));
@@ -359,18 +359,18 @@ fn a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_dea
     let test = "a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death";
     let Some(mut hosts) = Hosts::managed(test, 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
     hosts.far.kill();
     hosts.far.restart();
     assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
     hosts.expect_same();
     fs::write(hosts.path("disk.img"), pattern(9, 64 * MIB)).expect("other content");
-    let mut copy = hosts.begin(&["--direct", "--overwrite", "--cap", "8M", "--wait", "3"]);
+    let mut copy = hosts.begin(&["--direct", "--overwrite", "--cap", "1M", "--wait", "15"]);
     hosts.far.kill();
     let status = copy.wait(TIMEOUT);
     assert!(!status.success() && copy.log().contains("has failed"), "{}", copy.log());
     hosts.far.restart();
-    let ran = hosts.cp(&["--direct", "--resume", "--wait", "20"]);
+    let ran = hosts.cp(&["--direct", "--resume", "--wait", "60"]);
     assert!(told(&ran)["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{ran:?}");
     hosts.expect_same();
     hosts.stop();
@@ -381,12 +381,12 @@ fn a_direct_copy_resumes_after_the_death_of_the_source() {
     let test = "a_direct_copy_resumes_after_the_death_of_the_source";
     let Some(mut hosts) = Hosts::managed(test, 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "8M", "--wait", "3"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "1M", "--wait", "15"]);
     hosts.near.kill();
     let status = copy.wait(TIMEOUT);
     assert!(!status.success(), "nobody copies any more: {}", copy.log());
     hosts.near.restart();
-    let ran = hosts.cp(&["--direct", "--resume", "--wait", "20"]);
+    let ran = hosts.cp(&["--direct", "--resume", "--wait", "60"]);
     assert!(told(&ran)["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{ran:?}");
     hosts.expect_same();
     assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
@@ -398,7 +398,7 @@ fn a_direct_copy_outlives_an_outage_of_the_link_between_the_servers() {
     let test = "a_direct_copy_outlives_an_outage_of_the_link_between_the_servers";
     let Some(hosts) = Hosts::managed(test, 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
     hosts.third.set_link("down");
     std::thread::sleep(Duration::from_secs(5));
     assert!(copy.is_alive(), "{}", copy.log());
@@ -412,7 +412,7 @@ fn a_direct_copy_outlives_an_outage_of_the_link_between_the_servers() {
 fn what_is_revoked_in_the_middle_is_written_no_more() {
     let Some(hosts) = Hosts::managed("what_is_revoked_in_the_middle_is_written_no_more", 64, "") else { return };
     hosts.fill(64);
-    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "1M"]);
     let list = hosts.derived();
     let name = list.split_ascii_whitespace().find(|word| word.starts_with("copy-")).expect("the volume of the copy");
     let at = hosts.far_url.clone();
@@ -440,7 +440,7 @@ fn a_volume_that_is_written_meanwhile_is_copied_as_it_was_when_the_copy_began() 
     };
     let snapshots = || run_ok(hosts.world.sanwire(&["manage", &hosts.near_url, "snapshots"]), TIMEOUT);
     write(1);
-    let mut copy = hosts.begin(&["--direct", "--cap", "8M", "--verify"]);
+    let mut copy = hosts.begin(&["--direct", "--cap", "2M", "--verify"]);
     assert!(snapshots().contains("copy-"), "{}", snapshots());
     write(2);
     assert!(copy.is_alive(), "it was too fast: {}", copy.log());
@@ -521,7 +521,7 @@ fn a_direct_copy_is_ended_in_order_before_it_has_begun() {
     let mut copy = hosts.spawn(&[]);
     wait_until("its volume is there", TIMEOUT, || hosts.derived().contains("copy-"));
     copy.signal(Signal::INT);
-    let status = copy.wait(Duration::from_secs(10));
+    let status = copy.wait(Duration::from_secs(60));
     assert!(!status.success(), "it does not go another way then: {}", copy.log());
     assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
     assert!(fs::read(hosts.path("copy.img")).expect("the copy").iter().all(|byte| *byte == 0));

@@ -188,7 +188,7 @@ fn an_attached_volume_works_again_when_a_server_comes_back_late() {
     for wire in [Wire::Ethernet, Wire::Iscsi] {
         let volume = format!("disk=file:{},size=16M", world.scratch.text(&format!("{wire:?}.img")));
         let mut server = Server::start_for(&world, wire, &[&volume]);
-        let attached = Attached::device_with(&world, &wire.url("disk"), &["--wait", "1"]);
+        let attached = Attached::device_with(&world, &wire.url("disk"), &["--wait", "15"]);
         let data = pattern(7, 1 << 20);
         let device = File::options().read(true).write(true).open(&attached.place).expect("the device");
         device.write_all_at(&data, 0).and_then(|()| device.sync_all()).expect("a write");

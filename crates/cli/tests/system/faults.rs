@@ -156,8 +156,7 @@ fn a_session_of_three_connections_goes_on_when_one_is_lost() {
     let new_sessions = |attached: &Attached| attached.log().matches("a new session").count();
     write_through(std::slice::from_ref(&writer), std::slice::from_ref(&attached), |progress| {
         progress.wait("at first");
-        let before = world.iscsi_ports();
-        assert_eq!(before.len(), 3, "connections");
+        wait_until("all connections are there", RECOVERY, || world.iscsi_ports().len() == 3);
         let lost = world.reset_next_connection();
         wait_until("the lost connection is replaced", RECOVERY, || {
             let ports = world.iscsi_ports();
@@ -222,7 +221,7 @@ fn an_attachment_says_when_its_volume_goes_away_and_comes_back() {
     let test = "an_attachment_says_when_its_volume_goes_away_and_comes_back";
     let Some(world) = World::new(test, 1500, &["dd"]) else { return };
     let mut server = Server::start(&world, &["disk=ram:16M"]);
-    let attached = Attached::fuse(&world, &Wire::Ip.url("disk"), &["--no-device", "--wait", "1"]);
+    let attached = Attached::fuse(&world, &Wire::Ip.url("disk"), &["--no-device", "--wait", "15"]);
     let read = || {
         let mut dd = std::process::Command::new("dd");
         dd.args([&format!("if={}", attached.place.display()), "of=/dev/null", "bs=4096", "count=1", "iflag=direct"]);

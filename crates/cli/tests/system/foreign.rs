@@ -144,8 +144,10 @@ fn a_copy_goes_on_when_the_target_was_killed_and_started_again() {
 
 /// Copies to a target that is killed and, after a wait as told, started again.
 pub fn copy_beyond_a_killed_target(test: &str, wait: impl FnOnce(&Process)) {
-    let Some(world) = World::new(test, 9000, &Tgt::TOOLS) else { return };
-    const SIZE_BYTES: usize = 512 << 20;
+    let Some(world) = World::new(test, 9000, &[&Tgt::TOOLS[..], &["tc"]].concat()) else { return };
+    const SIZE_BYTES: usize = 256 << 20;
+    // It takes twenty seconds: whoever looks at it may be held up for some of them.
+    world.shape(0, 100);
     let mut tgt = start(&world, &disk(&world, SIZE_BYTES as u64));
     let (image, store) = (world.scratch.text("image.raw"), world.scratch.path("disk.img"));
     fs::write(&image, pattern(5, SIZE_BYTES)).expect("an image");

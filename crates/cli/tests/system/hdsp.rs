@@ -125,6 +125,10 @@ fn frames_are_lost_and_an_hdsp_server_killed_without_an_error() {
             server.restart();
             copying.join().expect("a copy")
         });
+        // A copy that was over before has not waited for the server.
+        wait_until("the server is back", TIMEOUT, || {
+            run(world.sanwire(&["info", "--wait", "60", &url]), TIMEOUT).code == Some(0)
+        });
         assert_eq!(copying.code, Some(0), "{disk_type}: {copying:?}");
         let stored = fs::read(&store).expect("the store");
         assert!(stored[..content.len()] == content, "{disk_type}");

@@ -135,6 +135,10 @@ fn an_iser_server_is_killed_under_load_without_an_error() {
             server.restart();
             copying.join().expect("a copy")
         });
+        // A copy that was over before has not waited for the server.
+        wait_until("the server is back", TIMEOUT, || {
+            run(world.sanwire(&["info", "--wait", "60", &url("disk")]), TIMEOUT).code == Some(0)
+        });
         assert_eq!(copying.code, Some(0), "{copying:?}");
         let stored = fs::read(&store).expect("the store");
         assert!(stored[..content.len()] == content, "what was copied is there");

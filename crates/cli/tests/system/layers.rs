@@ -149,7 +149,7 @@ fn what_was_written_to_layers_and_not_flushed_is_written_again_when_the_server_w
     for round in 0..4 {
         let content_of_a = pattern(41 + round, 96 << 20);
         fs::write(&image, &content_of_a).expect("an image");
-        let command = world.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url("a")]);
+        let command = world.sanwire(&["cp", "--overwrite", "--wait", "60", &image, &Wire::Ip.url("a")]);
         let mut copy = Process::spawn("cp", command, world.scratch.path("cp.log"));
         thread::sleep(Duration::from_millis(100 + 50 * round));
         server.kill();

@@ -41,7 +41,7 @@ impl<'a> Served<'a> {
     fn begin_to_fill(&self, volume: &str, content: &[u8]) -> Process {
         let image = self.scratch.text("image.raw");
         fs::write(&image, content).expect("an image");
-        let command = self.client.command(&["cp", "--overwrite", &image, &self.url(volume)]);
+        let command = self.client.command(&["cp", "--overwrite", "--wait", "60", &image, &self.url(volume)]);
         Process::spawn("cp", command, self.scratch.path("cp.log"))
     }
 

@@ -7,13 +7,29 @@ use serde_json::Value;
 
 use crate::harness::{AUTHORITY, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const OTHER_MAC: &str = "02:00:5e:77:00:03";
 
-fn discover(world: &World, arguments: &[&str]) -> Vec<Value> {
-    // Long enough for a busy machine.
-    let found = run_ok(world.sanwire(&[&["discover", "--json", "--time", "5"], arguments].concat()), TIMEOUT);
-    serde_json::from_str(&found).expect("a list")
+/// What is found, asked until it is so: a server that is held up may answer later than is waited for.
+#[track_caller]
+fn find(world: &World, arguments: &[&str], is_so: impl Fn(&str) -> bool) -> String {
+    let mut found = String::new();
+    wait_until(&format!("{arguments:?} finds all"), TIMEOUT, || {
+        let ran = run(world.sanwire(&[&["discover", "--time", "5"], arguments].concat()), TIMEOUT);
+        let is_found = ran.code == Some(0) && is_so(&ran.stdout);
+        if !is_found {
+            println!("{ran:?}");
+        }
+        found = ran.stdout;
+        is_found
+    });
+    found
+}
+
+#[track_caller]
+fn discover(world: &World, arguments: &[&str], is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let list = |found: &str| serde_json::from_str::<Vec<Value>>(found).expect("a list");
+    list(&find(world, &[&["--json"], arguments].concat(), |found| is_so(&list(found))))
 }
 
 fn volumes(server: &Value) -> Vec<&str> {
@@ -37,7 +53,10 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     let options = ["--allow", "any", "--password-file", &password];
     let mut second = Server::start_beside(&world, "crate", other_interface, &["c=ram:8M"], &options);
 
-    let found = discover(&world, &["--interface", ethernet]);
+    let found = discover(&world, &["--interface", ethernet], |found| {
+        let [open, shut] = found else { return false };
+        volumes(open).len() == 2 && shut["problem"].as_str().is_some_and(|why| why.contains("a password"))
+    });
     let [open, shut] = &found[..] else { panic!("two servers: {found:?}") };
     assert_eq!(
         (&open["name"], &open["url"], &open["wire"]),
@@ -51,9 +70,12 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     assert_eq!((&shut["name"], &shut["address"], volumes(shut).len()), (&"crate".into(), &OTHER_MAC.into(), 0));
     assert!(shut["problem"].as_str().is_some_and(|why| why.contains("the server requires a password")), "{shut}");
 
-    let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
-    assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
-    let table = run_ok(world.sanwire(&["discover", "--wide", "--time", "5", "--interface", ethernet]), TIMEOUT);
+    discover(&world, &["--interface", ethernet, "--password-file", &password], |found| {
+        found.len() == 2 && volumes(&found[1]) == ["c"]
+    });
+    let table = find(&world, &["--wide", "--interface", ethernet], |table| {
+        table.contains("a-two") && table.contains("the server requires a password")
+    });
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     let one = ["box", "a-one", "8", "MiB", "rw", "hs+eth://br0/box/a-one", "aes-256-gcm"];
     assert_eq!(lines[1][..7], one, "{table}");
@@ -73,7 +95,7 @@ fn a_name_alone_finds_its_server_and_no_other() {
     for (url, size) in
         [("hs+eth:///box/one", 8 << 20), ("hs+eth:///crate/two", 16 << 20), ("hs+eth://br0/crate/two", 16 << 20)]
     {
-        let told = run_ok(world.sanwire(&["info", url, "--json"]), TIMEOUT);
+        let told = run_ok(world.sanwire(&["info", url, "--json", "--wait", "60"]), TIMEOUT);
         let told: Value = serde_json::from_str(&told).expect("JSON");
         assert_eq!(told["size_bytes"], size, "{told}");
     }
@@ -90,7 +112,9 @@ fn a_name_alone_finds_its_server_and_no_other() {
             ran.code == Some(1) && ran.stderr.contains("2 servers are called box: hs+eth://")
         });
     }
-    let found = discover(&world, &["--interface", ethernet]);
+    let found = discover(&world, &["--interface", ethernet], |found| {
+        found.len() == 2 && found.iter().all(|server| !volumes(server).is_empty())
+    });
     let urls: Vec<&str> = found.iter().filter_map(|server| server["url"].as_str()).collect();
     assert_eq!(urls, ["hs+eth://br0/02:00:5e:77:00:01", &format!("hs+eth://br0/{OTHER_MAC}")]);
     assert_eq!(volumes(&found[1]), ["two"], "by its address each is shown for itself");
@@ -101,13 +125,14 @@ fn a_name_alone_finds_its_server_and_no_other() {
 fn hosts_are_shown_by_the_names_they_were_asked_by() {
     let Some(world) = World::new("hosts_are_shown_by_the_names_they_were_asked_by", 1500, &[]) else { return };
     let mut server = Server::start_alone(&world, &["one=ram:8M"], &["--allow", "any", "--wire", "hs-ip:0.0.0.0"]);
-    let found = discover(&world, &["--host", "10.77.0.1"]);
+    let found =
+        discover(&world, &["--host", "10.77.0.1"], |found| found.first().is_some_and(|it| !volumes(it).is_empty()));
     assert_eq!((&found[0]["url"], &found[0]["wire"]), (&Wire::Ip.server_url().into(), &"HS/IP".into()));
     assert_eq!(volumes(&found[0]), ["one"]);
     // Its loopback takes larger packets than the way to it.
     let carried = found[0]["volumes"][0]["packet_max_bytes"].to_string();
     assert!(found[0]["packet_max_bytes"].as_u64() > carried.parse().ok(), "{found:?}");
-    let table = run_ok(world.sanwire(&["discover", "--wide", "--time", "5", "--host", "10.77.0.1"]), TIMEOUT);
+    let table = find(&world, &["--wide", "--host", "10.77.0.1"], |table| table.contains("/one"));
     let [head, row] = [0, 1].map(|line| table.lines().nth(line).expect("a line"));
     let at = head.find("PACKET").expect("a column");
     assert_eq!(row[at..].split_whitespace().next(), Some(&*carried), "{table}");
@@ -126,15 +151,18 @@ fn a_target_is_told_at_the_portal_by_which_it_is_reached() {
     let mut server = Server::start_alone(&world, &["disk=ram:8M"], &[&wires[..], &["--config", &config]].concat());
     let [asked, reached] = ["10.77.0.1", "10.77.1.1"].map(|host| format!("iscsi://{host}/{AUTHORITY}:second"));
     for host in ["10.77.0.1", "10.77.1.1"] {
-        let found = run_ok(world.sanwire(&["discover", &format!("iscsi://{host}"), "--json"]), TIMEOUT);
+        let found = find(&world, &[&format!("iscsi://{host}"), "--json"], |found| found.contains(":second"));
         let found: Value = serde_json::from_str(&found).expect("JSON");
         let second = found.as_array().expect("targets").iter().find(|it| it["name"] == format!("{AUTHORITY}:second"));
         assert_eq!(second.expect("it is told")["url"], reached, "{found}");
     }
-    let told = run_ok(world.sanwire(&["info", &format!("{reached}/0")]), TIMEOUT);
+    let told = run_ok(world.sanwire(&["info", &format!("{reached}/0"), "--wait", "60"]), TIMEOUT);
     assert!(told.contains("8 MiB"), "{told}");
-    let refused = run(world.sanwire(&["info", &format!("{asked}/0")]), TIMEOUT);
-    assert!(refused.code == Some(1) && refused.stderr.contains("`sanwire discover iscsi://HOST` lists"), "{refused:?}");
+    wait_until("it is refused", TIMEOUT, || {
+        let refused = run(world.sanwire(&["info", &format!("{asked}/0")]), TIMEOUT);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        refused.stderr.contains("`sanwire discover iscsi://HOST` lists")
+    });
     assert!(server.log().contains(&reached) && !server.log().contains(&asked), "{}", server.log());
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const OUT_OF_RESOURCES: [u8; 2] = [3, 2];
 const LIMIT: u32 = 192;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{Client, Ran, Scratch, Server, port, wait_until};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[track_caller]
 fn expect_done(ran: &Ran, part: &str) {

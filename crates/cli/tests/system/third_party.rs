@@ -10,7 +10,7 @@ use crate::manage::ctl_ok;
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 const OTHER: &str = "iqn.2026-11.org.example:other";
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const BYTES: usize = 8192;
 const BLOCKS: u8 = (BYTES / 512) as u8;
 

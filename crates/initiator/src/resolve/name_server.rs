@@ -13,9 +13,6 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 
 const DNS_PORT: u16 = 53;
 
-/// How long one server has for one answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// How often each server is asked.
 const ROUNDS: usize = 2;
 
@@ -98,14 +95,20 @@ impl NameServers {
     }
 
     /// The records of a name, after its aliases; none when the name or the records do not exist. Each server is asked in turn,
-    /// until one answers or the deadline has passed.
+    /// and has so long for an answer, until one answers or the deadline has passed.
     ///
     /// # Errors
     /// Those of the last server.
-    pub(super) fn ask(&self, name: &str, kind: TYPE, deadline: Instant) -> io::Result<Vec<Record>> {
+    pub(super) fn ask(
+        &self,
+        name: &str,
+        kind: TYPE,
+        deadline: Instant,
+        answer_timeout: Duration,
+    ) -> io::Result<Vec<Record>> {
         let mut failure = io::Error::new(ErrorKind::TimedOut, "no name server has answered");
         for server in std::iter::repeat_n(&self.0, ROUNDS).flatten() {
-            let until = deadline.min(Instant::now() + ANSWER_TIMEOUT);
+            let until = deadline.min(Instant::now() + answer_timeout);
             match Query::new(name, kind)?.ask(*server, until) {
                 Ok(records) => return Ok(records),
                 Err(error) => failure = io::Error::new(error.kind(), format!("name server {server}: {error}")),

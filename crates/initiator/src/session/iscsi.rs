@@ -325,7 +325,7 @@ impl Session for Iscsi {
     }
 
     fn part(&mut self, waker: &Waker) {
-        self.take_leave(waker);
+        self.take_leave(waker, parting::LOGOUT_TIMEOUT);
     }
 }
 

@@ -104,7 +104,7 @@ fn another_client_that_writes_is_told_by_name_while_it_is_there() {
     assert_eq!(client.other_writer(&volume).unwrap(), None);
     assert_eq!(other.other_writer(&its).unwrap(), Some(format!("client {}", own.identity.client_id())));
     drop((volume, client));
-    let is_gone = (0..1000).any(|_| {
+    let is_gone = (0..12_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
         other.other_writer(&its).unwrap().is_none()
     });

@@ -5,11 +5,13 @@ mod target;
 
 use std::sync::{Arc, Mutex};
 
-use sanwire_initiator::{Client, ClientOptions};
+use sanwire_initiator::Client;
 use sanwire_scsi::vpd::{BlockLimits, TargetPort, page};
 use sanwire_scsi::{
     AdditionalSense, Capacity, Identity, Reply, Sense, SenseKey, Status, Task, inquiry, operation_code,
 };
+
+use crate::options;
 
 const BLOCKS: u64 = 2048;
 
@@ -84,7 +86,7 @@ fn is_used(disk: &Disk) -> Vec<u8> {
     let answering = disk.clone();
     let portal = target::start(move |task| Some(answering.answer(task)));
     let url = format!("iscsi://{portal}/{}/0", target::NAME).parse().unwrap();
-    let mut client = Client::connect(&url, &ClientOptions::anonymous().unwrap()).unwrap();
+    let mut client = Client::connect(&url, &options()).unwrap();
     let volume = client.open("0").unwrap();
     let info = volume.info();
     assert_eq!((info.size_bytes, info.block_bytes, info.discards), (BLOCKS * 512, 512, false));

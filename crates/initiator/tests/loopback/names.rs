@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_initiator::{Client, ClientOptions, Url};
+use sanwire_initiator::{Client, ClientOptions, ConnectError, Url};
 use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
 
-use super::config;
+use super::again::persist;
+use super::{config, options};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -44,6 +45,11 @@ fn name_server(port: u16, moving: Arc<Mutex<Ipv4Addr>>) -> SocketAddr {
     address
 }
 
+/// The name server may be halted for longer than it is waited for.
+fn connect(url: &Url, options: &ClientOptions) -> Client {
+    persist(|| Client::connect(url, options), |error: &ConnectError| matches!(error, ConnectError::Resolve { .. }))
+}
+
 /// By HyperSCSI and by iSCSI, at the same port number.
 fn wires_at(address: Ipv4Addr, port: u16) -> Vec<Wire> {
     let address = SocketAddr::from((address, port));
@@ -64,12 +70,12 @@ fn goes_on_elsewhere(test: &str, url: &str, moving: &Arc<Mutex<Ipv4Addr>>) {
     let port = free_port();
     let mut settings = ServerConfig { wires: wires_at(HERE, port), exports, ..config(&[&spec]) };
     let target = Server::start(settings.clone()).unwrap();
-    let mut options = ClientOptions::anonymous().unwrap();
+    let mut options = options();
     options.name_servers = vec![name_server(port, Arc::clone(moving))];
     options.reconnect_patience = Some(Duration::from_secs(60));
     let url: Url = url.replace("PORT", &port.to_string()).parse().unwrap();
 
-    let mut client = Client::connect(&url, &options).unwrap();
+    let mut client = connect(&url, &options);
     let volume = client.open(if url.to_string().starts_with("iscsi") { "0" } else { "disk" }).unwrap();
     let data = sanwire_buffer::Slice::from(vec![0x5a; 65_536]);
     client.block_on(volume.write(0, data.clone())).unwrap();
@@ -108,11 +114,10 @@ fn a_host_is_looked_up_again_while_its_server_was_never_found() {
         let target =
             Server::start(ServerConfig { wires: wires_at(THERE, port), exports, ..config(&["disk=ram:1M"]) }).unwrap();
         let moving = Arc::new(Mutex::new(NOBODY));
-        let mut options = ClientOptions::anonymous().unwrap();
+        let mut options = options();
         options.name_servers = vec![name_server(port, Arc::clone(&moving))];
-        options.connect_patience = Duration::from_secs(60);
         let url: Url = url.replace("PORT", &port.to_string()).parse().unwrap();
-        let client = std::thread::spawn(move || Client::connect(&url, &options).unwrap());
+        let client = std::thread::spawn(move || connect(&url, &options));
         std::thread::sleep(Duration::from_millis(300));
         *moving.lock().unwrap() = THERE;
         client.join().unwrap().open(name).unwrap();

@@ -1,7 +1,7 @@
 //! Volumes that get other numbers while they are in use: each keeps its own content, by HyperSCSI and by iSCSI.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Slice;
@@ -75,11 +75,12 @@ impl World {
     }
 }
 
-/// Writes blocks of this byte again and again, many at a time, until it is over or fails.
-async fn fill(volume: &Volume, byte: u8, is_over: &AtomicBool) -> Result<(), VolumeError> {
+/// Writes blocks of this byte again and again, many at a time, until it is over or fails, and counts them.
+async fn fill(volume: &Volume, byte: u8, is_over: &AtomicBool, written: &AtomicU64) -> Result<(), VolumeError> {
     let worker = async |at: u64| {
         while !is_over.load(Ordering::Acquire) {
             volume.write(at * BLOCK_BYTES as u64, Slice::from(vec![byte; BLOCK_BYTES])).await?;
+            written.fetch_add(1, Ordering::AcqRel);
         }
         Ok(())
     };
@@ -101,20 +102,30 @@ async fn fill(volume: &Volume, byte: u8, is_over: &AtomicBool) -> Result<(), Vol
 /// Fills volumes, each with its own byte and by its own client, while the numbers change; gives how it went with each.
 fn fill_while(way: &(Url, [&str; 2]), count: usize, change: impl FnOnce()) -> Vec<(Result<(), VolumeError>, u16)> {
     let is_over = AtomicBool::new(false);
+    let written: Vec<_> = (0..count).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
-        let fillers = way.1[..count].iter().zip(0xa0..).map(|(name, byte)| {
+        let fillers = way.1[..count].iter().zip(&written).zip(0xa0..).map(|((name, written), byte)| {
             let mut client = Client::connect(&way.0, &options()).unwrap();
             let volume = client.open(name).unwrap();
             let is_over = &is_over;
             scope.spawn(move || {
-                let result = client.block_on(fill(&volume, byte, is_over));
+                let result = client.block_on(fill(&volume, byte, is_over, written));
                 (result, volume.info().lun.number())
             })
         });
         let fillers: Vec<_> = fillers.collect();
-        std::thread::sleep(Duration::from_millis(50));
+        // So many writes of each, or its end.
+        let wait_for = |counts: &[u64]| {
+            let lacks = |at: usize| !fillers[at].is_finished() && written[at].load(Ordering::Acquire) < counts[at];
+            while (0..count).any(lacks) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait_for(&vec![1; count]);
         change();
-        std::thread::sleep(Duration::from_millis(300));
+        // As many as were under way, and as many that were begun after the change.
+        let more: Vec<_> = written.iter().map(|written| written.load(Ordering::Acquire) + 2 * DEPTH).collect();
+        wait_for(&more);
         is_over.store(true, Ordering::Release);
         fillers.into_iter().map(|filler| filler.join().unwrap()).collect()
     })

@@ -59,7 +59,7 @@ fn finish(engine: &mut FileEngine) -> Vec<(u64, Completion)> {
     let mut all = vec![];
     while engine.in_flight() > 0 {
         engine.flush().unwrap();
-        assert!(is_woken(engine, 10_000), "nothing came of {engine:?}");
+        assert!(is_woken(engine, 60_000), "nothing came of {engine:?}");
         engine.reap(&mut |tag, completion| all.push((tag, completion)));
     }
     all
@@ -295,7 +295,7 @@ fn a_completion_wakes_a_sleeper() {
             // Blocking calls at an offset cannot read a pipe: its refusal is as good a completion.
             engine.submit(1, read(&reader, 0, vec![0; 8].into())).unwrap();
             engine.flush().unwrap();
-            assert!(is_woken(&engine, 10_000));
+            assert!(is_woken(&engine, 60_000));
             continue;
         }
         // An offset of -1 is how io_uring reads a stream.
@@ -312,7 +312,7 @@ fn a_completion_wakes_a_sleeper() {
             io::Write::write_all(&mut &writer, &[4; 8]).unwrap();
             writer
         });
-        assert!(is_woken(&engine, 10_000));
+        assert!(is_woken(&engine, 60_000));
         assert!(is_written.load(Ordering::Acquire), "too early");
         let mut seen = vec![];
         engine.reap(&mut |tag, completion| seen.push((tag, bytes(completion))));

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(120);
 
     fn loopback(index: u32) -> Vec<Interface> {
         let interfaces = list().unwrap().into_iter().filter(|interface| interface.is_loopback);

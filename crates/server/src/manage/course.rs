@@ -88,6 +88,12 @@ impl Course {
         self.lock().asked_at = Instant::now();
     }
 
+    /// As if nobody had asked for it for so long.
+    #[cfg(test)]
+    pub(super) fn age(&self, by: Duration) {
+        self.lock().asked_at -= by;
+    }
+
     /// How it is.
     pub(in crate::manage) fn look(&self) -> CopyProgress {
         self.lock().progress.clone()

@@ -17,6 +17,9 @@ use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status};
 use super::initiator::{BLOCK_BYTES, GOOD, Said, TASK_ABORTED};
 use super::{DELAYED, GATED, PROMPT, REMOVABLE, TIMEOUT, World, wait_until};
 
+/// How long a client seeks its server.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A client and its socket.
 pub struct Driver {
     client: Client,
@@ -68,8 +71,8 @@ fn begin_with(server: SocketAddr, key: [u8; 32], wishes: DesiredOptions, receive
         protection_min: Protection::Checksum,
         wishes,
         recovery: Recovery::default(),
-        connect_patience: TIMEOUT,
-        reconnect_patience: Some(TIMEOUT),
+        connect_patience: PATIENCE,
+        reconnect_patience: Some(PATIENCE),
         seed: random().unwrap(),
     };
     let client = Client::new(config, clock.now());

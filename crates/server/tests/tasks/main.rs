@@ -32,11 +32,12 @@ use sanwire_scsi::Identity as DiskIdentity;
 use sanwire_server::{AllowList, Compression, Origin, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
 use sanwire_store::Patience;
 
+use self::hyperscsi::Driver;
 use self::initiator::Initiator;
 use self::store::GatedStore;
 
 /// Nothing here takes so long unless it never happens.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The unit whose store can be made to hold writes back: they cannot be withdrawn.
 const GATED: u16 = 0;
@@ -155,6 +156,15 @@ impl World {
     fn wait_for_stalls(&self, count: u32) {
         let disk = self.target.units().get(Lun::new(GATED).unwrap()).unwrap();
         wait_until("so many commands wait for the store", || disk.stalls().waiting() == count);
+    }
+
+    /// The same, while a client takes what comes: it is asked for what its commands write bit by bit.
+    fn wait_for_stalls_of(&self, client: &mut Driver, count: u32) {
+        let disk = self.target.units().get(Lun::new(GATED).unwrap()).unwrap();
+        wait_until("so many commands of a client wait for the store", || {
+            client.take_a_packet();
+            disk.stalls().waiting() == count
+        });
     }
 
     /// Waits until there are so many sessions of iSCSI.

@@ -116,24 +116,24 @@ fn what_waits_for_room_fails_soon_when_its_volume_is_taken_away() {
 fn a_client_whose_waiting_writes_keep_most_of_the_memory_sends_no_more_until_they_have_ended() {
     let world = World::with(ENDLESS);
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let others = [1, 2].map(|port| world.login(port));
     world.store.fail(Some(ErrorKind::Full));
     for number in 0..CROWD as u8 {
         write_much(&mut client, number);
-        client.take_what_comes();
-        world.wait_for_stalls(u32::from(number) + 1);
+        world.wait_for_stalls_of(&mut client, u32::from(number) + 1);
     }
-    sends_no_more_until_there_is_room(&world, &mut client);
+    sends_no_more_until_there_is_room(&world, &mut client, others);
 }
 
 #[test]
 fn a_client_sends_no_more_either_while_a_slow_store_is_asked_again_for_all_its_writes() {
     let world = World::with(ENDLESS);
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let others = [1, 2].map(|port| world.login(port));
     world.store.fail_after(Duration::from_secs(1), ErrorKind::Full);
     (0..CROWD as u8).for_each(|number| write_much(&mut client, number));
-    client.take_what_comes();
-    world.wait_for_stalls(CROWD as u32);
-    sends_no_more_until_there_is_room(&world, &mut client);
+    world.wait_for_stalls_of(&mut client, CROWD as u32);
+    sends_no_more_until_there_is_room(&world, &mut client, others);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn long_writes_over_iscsi_wait_without_memory_while_others_keep_most_of_it() {
 
 #[test]
 fn a_read_that_waits_fails_in_time_when_there_is_no_memory_to_ask_again_with() {
-    let world = World::with(Patience { full: None, gone: Some(Duration::from_secs(2)) });
+    let world = World::with(Patience { full: None, gone: Some(Duration::from_secs(12)) });
     let [mut one, mut two, mut other] = three_of_one_shard(&world);
     world.store.fail(Some(ErrorKind::Gone));
     let read = other.command(GATED, &[0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[], 1 << 20);
@@ -223,7 +223,13 @@ fn write_much(client: &mut Driver, number: u8) {
     client.command(GATED, cdb.into(), Some(vec![number + 1; WRITE_BYTES].into()));
 }
 
-fn sends_no_more_until_there_is_room(world: &World, client: &mut Driver) {
+/// The others have sessions on each of the shards.
+fn sends_no_more_until_there_is_room(world: &World, client: &mut Driver, mut others: [Initiator; 2]) {
+    client.take_what_comes();
+    // A shard that was halted has told the client of its want of memory when it has answered others some more.
+    for _ in 0..4 {
+        others.iter_mut().for_each(|other| assert_eq!(other.read(PROMPT, 0), 0));
+    }
     client.take_what_comes();
     let later = client.command(PROMPT, [0; 6].into(), None);
     client.take_what_comes();

@@ -187,12 +187,23 @@ mod tests {
         assert!(watched.text().ends_with(end), "what its log names: {}", watched.text());
     }
 
-    fn ask(at: SocketAddr, request: &str) -> String {
-        let mut stream = TcpStream::connect(at).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
+    fn try_to_ask(at: SocketAddr, request: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(at)?;
+        stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Asks again while there is no answer: who was halted has asked too late.
+    fn ask(at: SocketAddr, request: &str) -> String {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            match try_to_ask(at, request) {
+                Ok(answer) if !answer.is_empty() => return answer,
+                answer => assert!(Instant::now() < until, "{answer:?}"),
+            }
+        }
     }
 
     #[test]

@@ -165,12 +165,13 @@ mod tests {
             let server = serve(wires);
             let asked: Url = format!("{scheme}://{free}").parse().unwrap();
             let Server::Iscsi(host) = asked.server else { panic!("{scheme}") };
-            let options = ClientOptions::anonymous().unwrap();
+            let patience = Duration::from_secs(60);
+            let options = ClientOptions { connect_patience: patience, ..ClientOptions::anonymous().unwrap() };
             let found = targets(&host, &options).unwrap().into_iter();
             let found = found.map(|target| DiscoveredTarget { others: None, ..target });
             let mut seen: Vec<Seen> = found.map(|target| Seen::target(&Portal::new(&host), target, &options)).collect();
             // What is there has all the time that a busy machine takes.
-            let time = other.map_or(Duration::from_millis(700), |_| Duration::from_secs(60));
+            let time = other.map_or(Duration::from_millis(700), |_| patience);
             seek(&mut seen, time);
             let ways: Vec<String> = seen[0].others.iter().flatten().map(|way| way.url().to_string()).collect();
             let expected = other.map(|other| format!("{other}://{free}/iqn.2026-11.org.sanwire:disk"));

@@ -67,8 +67,9 @@ fn what_is_revoked_or_over_ends_under_those_who_use_it() {
     assert!(begun.elapsed() < TIMEOUT, "and soon: {:?}", begun.elapsed());
     expect_untouched(&scratch);
 
-    dvd_ok(&scratch, &[&CREATE[..], &["--until", "3s"]].concat());
+    dvd_ok(&scratch, &CREATE);
     let mut bench = load(&scratch, sanwire, &url, "over");
+    dvd_ok(&scratch, &["set", "cam", "--until", "1s"]);
     assert!(!bench.wait(TIMEOUT).success(), "its user gets an error");
     expect_untouched(&scratch);
     wait_until("it is out of the list", TIMEOUT, || !dvd_ok(&scratch, &["ls"]).contains("cam"));
@@ -87,8 +88,9 @@ fn expect_ends(scratch: &Scratch, sanwire: impl Fn(&[&str]) -> Command, wire: &s
     dvd_ok(scratch, &["revoke", "cam"]);
     assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
     expect_untouched(scratch);
-    dvd_ok(scratch, &[&CREATE[..], &["--until", "3s"]].concat());
+    dvd_ok(scratch, &CREATE);
     let mut bench = load(scratch, &sanwire, &url(), &format!("over-{wire}"));
+    dvd_ok(scratch, &["set", "cam", "--until", "1s"]);
     assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
     expect_untouched(scratch);
     wait_until("it is out of the list", TIMEOUT, || !dvd_ok(scratch, &["ls"]).contains("cam"));
@@ -153,10 +155,12 @@ fn a_restart_keeps_derived_volumes_and_not_those_whose_time_is_over() {
     let mut server = server(&scratch, port());
     dvd_ok(&scratch, &CREATE);
     dvd_ok(&scratch, &["create", "cam", "part", "--region", "0+64K", "--principal", "10.0.0.7", "--until", "1h"]);
-    dvd_ok(&scratch, &["create", "disk", "short", "--principal", "any", "--until", "2s"]);
+    dvd_ok(&scratch, &["create", "disk", "short", "--principal", "any", "--until", "15s"]);
+    let begun = Instant::now();
     let before: Value = serde_json::from_str(&dvd_ok(&scratch, &["ls", "--json"])).expect("JSON");
     server.kill();
-    std::thread::sleep(Duration::from_secs(2));
+    // It was there when the server was killed, whoever was held up before.
+    std::thread::sleep(Duration::from_secs(15).saturating_sub(begun.elapsed()));
     server.restart();
     wait_until("it is there again", TIMEOUT, || dvd(&scratch, &["ls"]).code == Some(0));
     let after: Value = serde_json::from_str(&dvd_ok(&scratch, &["ls", "--json"])).expect("JSON");

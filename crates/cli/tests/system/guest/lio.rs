@@ -38,6 +38,7 @@ pub fn a_copy_to_it_outlives_a_cut(world: &World, [interface, guest, url]: [&str
     let (image, back) = (world.scratch.text("cut-image"), world.scratch.text("cut-back"));
     let content = pattern(2 + u64::from(cut == Cut::Silence), CONTENT_BYTES);
     fs::write(&image, &content).expect("an image");
+    slow(world, &["replace", "dev", interface, "root", "tbf", "rate", "15mbit", "burst", "16384", "limit", "65536"]);
     let before = sent_bytes(world, interface);
     let begin = Instant::now();
     let copied = thread::scope(|scope| {
@@ -57,6 +58,7 @@ pub fn a_copy_to_it_outlives_a_cut(world: &World, [interface, guest, url]: [&str
         }
         copying.join().expect("a copy")
     });
+    slow(world, &["del", "dev", interface, "root"]);
     println!("a copy over a cut ({cut:?}): {} s; {}", begin.elapsed().as_secs(), copied.stderr);
     assert_eq!(copied.code, Some(0), "{copied:?}");
     assert!(copied.stderr.contains("seeking it"), "the way was cut before it was over: {copied:?}");
@@ -64,6 +66,13 @@ pub fn a_copy_to_it_outlives_a_cut(world: &World, [interface, guest, url]: [&str
     assert_eq!(read.code, Some(0), "{read:?}");
     let read = fs::read(&back).expect("a copy");
     assert!(read[..CONTENT_BYTES] == content, "what was read is what was written");
+}
+
+/// Lets the copy take so long, where there is tc, that it is not over before it is cut; or ends that.
+fn slow(world: &World, change: &[&str]) {
+    let mut tc = world.on_server("tc");
+    tc.arg("qdisc").args(change);
+    run(tc, LIMIT);
 }
 
 /// Resets the connections to the target at this address.

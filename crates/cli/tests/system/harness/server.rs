@@ -194,7 +194,7 @@ impl Server {
     #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
-        self.process.wait(Duration::from_secs(15))
+        self.process.wait(Duration::from_secs(90))
     }
 }
 

@@ -15,8 +15,9 @@ pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Iscsi {
     /// Waits for the answer to the logout, and then for the end of each connection, which is the target's to close (RFC 7143 11.14).
-    pub(super) fn take_leave(&mut self, waker: &Waker) {
-        let until = self.now() + LOGOUT_TIMEOUT;
+    /// That may take so long.
+    pub(super) fn take_leave(&mut self, waker: &Waker, patience: Duration) {
+        let until = self.now() + patience;
         while self.protocol.is_leaving() && self.now() < until {
             let now = self.now();
             let received = self.receive(now);

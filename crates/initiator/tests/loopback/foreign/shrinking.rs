@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::Slice;
-use sanwire_initiator::{Client, ClientOptions};
+use sanwire_initiator::Client;
 use sanwire_scsi::vpd::{BlockLimits, page};
 use sanwire_scsi::{AdditionalSense, Extent, Reply, Sense, SenseKey, Status, Task, operation_code};
 
 use super::{BLOCKS, Disk, good, target};
+use crate::options;
 
 const BLOCK_BYTES: usize = 512;
 
@@ -71,7 +72,7 @@ fn what_is_under_way_when_a_target_comes_back_with_units_that_take_less_is_done_
         let answering = Arc::clone(&disk);
         let portal = target::start(move |task| answering.lock().unwrap().answer(task));
         let url = format!("iscsi://{portal}/{}/0", target::NAME).parse().unwrap();
-        let mut client = Client::connect(&url, &ClientOptions::anonymous().unwrap()).unwrap();
+        let mut client = Client::connect(&url, &options()).unwrap();
         let volume = client.open("0").unwrap();
         let longest = volume.info().transfer_max_bytes as usize;
         assert_eq!(longest, 256 * BLOCK_BYTES);

@@ -14,6 +14,7 @@ use sanwire_sim::rdma::{AdapterPlan, PATH_MTU_BYTES};
 
 use super::{NAME, all, patterned};
 use crate::adapters::Fabric;
+use crate::again::refusal;
 use crate::{config, options};
 
 fn plain() -> Fabric {
@@ -141,18 +142,15 @@ fn who_is_not_taken_by_an_adapter_hears_why() {
     let fabric = plain();
     let target = Server::start(settings(&fabric, "disk=ram:1M")).unwrap();
     let patience = ClientOptions { connect_patience: Duration::from_secs(2), ..by(&fabric) };
-    let refusal = |url: &Url, options: &ClientOptions| match Client::connect(url, options) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("{url} was taken"),
-    };
     let there = url(target.wires());
     let absent = there.to_string().replace(NAME, "iqn.2026-11.org.sanwire:absent").parse().unwrap();
-    let said = refusal(&absent, &patience);
+    let said = refusal(&absent, &patience, "refused the login");
     assert!(said.contains("refused the login"), "{said}");
     // Nobody listens there.
     let nobody = format!("iser://127.0.0.1:1/{NAME}/0").parse().unwrap();
-    let said = refusal(&nobody, &patience);
-    assert!(said.contains("there is no RDMA connection to the target: "), "{said}");
+    let words = "there is no RDMA connection to the target: ";
+    let said = refusal(&nobody, &patience, words);
+    assert!(said.contains(words), "{said}");
     target.stop().unwrap();
 }
 

@@ -102,7 +102,7 @@ impl World<'_> {
 
     fn wait(&mut self) {
         self.engine.flush().unwrap();
-        assert!(is_woken(&self.engine, 10_000));
+        assert!(is_woken(&self.engine, 60_000));
         let (expected, is_busy) = (&mut self.expected, &mut self.is_busy);
         self.engine.reap(&mut |lane, completion| {
             let lane = lane as usize;

@@ -2,6 +2,7 @@
 
 mod ending;
 mod frozen;
+mod held;
 
 use std::any::Any;
 use std::collections::BTreeMap;

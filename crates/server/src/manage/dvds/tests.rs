@@ -290,6 +290,18 @@ fn parents_are_opened_first_and_what_stands_on_nothing_is_missing() {
 }
 
 /// A time so many seconds from now on.
+/// An end that comes while a test waits for it, and not while one that is halted is about something else; with how it is written.
+fn near() -> (SystemTime, String) {
+    let end = SystemTime::now() + Duration::from_secs(12);
+    (end, written_seconds(end))
+}
+
+/// Waits until this is over.
+fn sleep_past(end: SystemTime) {
+    let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+    std::thread::sleep(left + Duration::from_millis(100));
+}
+
 fn soon(seconds: u64) -> String {
     written_seconds(SystemTime::now() + Duration::from_secs(seconds))
 }

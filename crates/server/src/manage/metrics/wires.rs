@@ -45,7 +45,11 @@ pub(super) fn of_wires(
         }
     }
     let is_up = |wire: &WireCount| vec![(None, Sample::Gauge(wire.is_up.into()))];
-    let mut up = of("sanwire_wire_up", "Whether the wire is there: its interface, or the address and the RDMA adapter of a portal", &is_up);
+    let mut up = of(
+        "sanwire_wire_up",
+        "Whether the wire is there: its interface, or the address and the RDMA adapter of a portal",
+        &is_up,
+    );
     for (wire, is_up) in served.iter().filter_map(|wire| Some((wire, takes_connections(wire)?))) {
         let name = wire.to_string();
         up.samples.push((place(&name), labels(&name), Sample::Gauge(is_up.into())));

@@ -1,62 +1,15 @@
 //! How copies end, or do not begin.
 
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use sanwire_store::{Completer, CompletionQueue, Geometry, Request as StoreRequest, Started};
+use sanwire_store::{CompletionQueue, Geometry, Request as StoreRequest, Started};
 
+use super::held::{Held, begin_held};
 use super::*;
 use crate::config::ServerConfig;
 use crate::direct::ReadClientId;
 
 const SLOWLY: Option<u64> = Some(1 << 20);
-
-/// Memory that keeps writes until it is told to do them.
-struct Held {
-    below: RamStore,
-    is_held: AtomicBool,
-    kept: Mutex<Vec<(StoreRequest, Completer)>>,
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Held")
-    }
-}
-
-impl Held {
-    fn new(length_bytes: u64) -> Arc<Held> {
-        Arc::new(Held {
-            below: RamStore::new(length_bytes, 512),
-            is_held: AtomicBool::new(true),
-            kept: Mutex::default(),
-        })
-    }
-
-    fn release(&self) {
-        self.is_held.store(false, Ordering::SeqCst);
-        for (request, completer) in std::mem::take(&mut *self.kept.lock().unwrap()) {
-            completer.complete(blocking::run(&self.below, request));
-        }
-    }
-}
-
-impl Store for Held {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn start(&self, request: StoreRequest, completions: &CompletionQueue) -> Started {
-        let mut kept = self.kept.lock().unwrap();
-        if !matches!(request, StoreRequest::Write { .. }) || !self.is_held.load(Ordering::SeqCst) {
-            return self.below.start(request, completions);
-        }
-        let (pending, completer) = completions.pend();
-        kept.push((request, completer));
-        Started::Pending(pending)
-    }
-}
 
 /// Begins with a slow copy, and waits until it has got somewhere.
 fn begin_slowly(desk: &ManagementHandle, url: &str) -> u64 {
@@ -85,10 +38,7 @@ fn a_copy_is_over_only_when_its_writes_are() {
     let (desk, _) = serve(&[(0, &pattern(1, 8 * MIB))], 8 * MIB, DirectCopies::default());
     let far = Held::new(8 << 20);
     let url = put("held", Arc::clone(&far) as Arc<dyn Store>);
-    let id = begin(&desk, order(&url)).unwrap();
-    while far.kept.lock().unwrap().is_empty() {
-        thread::sleep(Duration::from_millis(5));
-    }
+    let id = begin_held(&desk, &far, order(&url));
     cancel(&desk, id);
     thread::sleep(Duration::from_millis(500));
     assert_eq!(job(&desk, id, false).state, JobState::Running, "who hears of its end may use the other volume");
@@ -102,14 +52,14 @@ fn a_copy_is_over_only_when_its_writes_are() {
 
 #[test]
 fn the_end_of_a_copy_tells_where_its_data_went() {
-    let (desk, _) = serve(&[(0, &pattern(2, 8 * MIB))], 8 * MIB, DirectCopies::default());
-    let url = put("told", Arc::new(RamStore::new(8 << 20, 512)));
+    let (desk, _) = serve(&[(0, &pattern(2, 32 * MIB))], 32 * MIB, DirectCopies::default());
+    let url = put("told", Arc::new(RamStore::new(32 << 20, 512)));
     let key = "ab".repeat(32);
     let to = vec!["hs+ip://10.0.0.1/away".to_owned(), url.clone()];
     let ordered = CopyOrder { to, server_key: Some(key.clone()), ..order("") };
     let done = copy(&desk, ordered.clone());
     let line = done.changed.concat();
-    assert!(line.contains(&url) && line.contains("8388608 bytes") && line.contains(&key), "{line}");
+    assert!(line.contains(&url) && line.contains("33554432 bytes") && line.contains(&key), "{line}");
     let id = begin(&desk, CopyOrder { cap_bytes_per_second: SLOWLY, ..ordered }).unwrap();
     while job(&desk, id, false).copy.is_none_or(|copy| copy.done_bytes == 0) {
         thread::sleep(Duration::from_millis(5));
@@ -214,10 +164,11 @@ fn a_copy_ends_when_its_volume_is_to_be_protected_more_than_the_copy_is() {
 #[test]
 fn what_has_grown_meanwhile_is_told() {
     let (desk, _) = serve(&[(0, &pattern(6, 8 * MIB))], 8 * MIB, DirectCopies::default());
-    let url = put("grown", Arc::new(RamStore::new(16 << 20, 512)));
-    let id = begin_slowly(&desk, &url);
+    let far = Held::new(16 << 20);
+    let id = begin_held(&desk, &far, order(&put("grown", Arc::clone(&far) as Arc<dyn Store>)));
     let grow = Request::ResizeVolume { name: "disk".into(), size: "9M".into() };
     assert!(matches!(desk.handle(&BY, grow), Response::Done(_)));
+    far.release();
     let done = job(&desk, id, true);
     assert_eq!(done.state, JobState::Done, "{done:?}");
     assert!(done.changed.len() == 2 && done.changed[1].contains("has grown"), "{:?}", done.changed);

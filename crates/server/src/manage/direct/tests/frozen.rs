@@ -8,6 +8,7 @@ use sanwire_core::{Instant as Moment, NexusId};
 use sanwire_device::Progress;
 use sanwire_scsi::{Cdb, Status, Task};
 
+use super::held::{Held, begin_held};
 use super::*;
 use crate::config::ServerConfig;
 use crate::error::StartError;
@@ -23,7 +24,7 @@ const WAYS: [&str; 2] = ["reflink", "layers"];
 
 /// The thread of a copy that was under way has the volume until it sees that its server is gone; that of a process would be gone with it.
 fn start(config: &ServerConfig) -> Manager {
-    let last = time::Instant::now() + Duration::from_secs(20);
+    let last = time::Instant::now() + Duration::from_secs(60);
     loop {
         let again = config.clone();
         match Manager::start(config.clone(), Box::new(move || Ok(again.clone()))) {
@@ -86,9 +87,10 @@ fn fill(units: &LogicalUnits, content: &[u8]) {
     }
 }
 
-/// Begins with a slow copy, and waits until it has got somewhere.
+/// Begins with a copy that takes twelve seconds, and waits until it has got somewhere. The server can end meanwhile, as with one that is held up
+/// it cannot.
 fn begin_slowly(desk: &ManagementHandle, order: CopyOrder) -> u64 {
-    let id = begin(desk, CopyOrder { cap_bytes_per_second: Some(8 << 20), ..order }).unwrap();
+    let id = begin(desk, CopyOrder { cap_bytes_per_second: Some(1 << 20), ..order }).unwrap();
     while job(desk, id, false).copy.is_none_or(|copy| copy.done_bytes == 0) {
         assert_eq!(job(desk, id, false).state, JobState::Running, "{:?}", job(desk, id, false));
         thread::sleep(Duration::from_millis(5));
@@ -113,12 +115,13 @@ fn a_volume_that_is_written_meanwhile_is_copied_as_it_was_at_one_moment() {
         let (desk, units) = serve_in_pool(&kept, way);
         let before = pattern(1, BYTES);
         fill(&units, &before);
-        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let far = Held::new(BYTES as u64);
         let url = put(&format!("frozen-{way}"), Arc::clone(&far) as Arc<dyn Store>);
-        let id = begin_slowly(&desk, CopyOrder { verify: true, ..order(&url) });
+        let id = begin_held(&desk, &far, CopyOrder { verify: true, ..order(&url) });
         let taken = snapshots(&desk);
         assert!(matches!(&taken[..], [(name, true)] if name.starts_with("disk@copy-")), "{way}: {taken:?}");
         fill(&units, &pattern(2, BYTES));
+        far.release();
         let done = job(&desk, id, true);
         assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
         assert!(read(&*far) == before, "{way}: it is a mixture");
@@ -133,9 +136,11 @@ fn the_snapshot_of_a_copy_goes_with_it_however_that_ends() {
         let kept = kept("frozen-ends", way);
         let (desk, units) = serve_in_pool(&kept, way);
         fill(&units, &pattern(1, BYTES));
-        let url = put(&format!("frozen-ends-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
-        let id = begin_slowly(&desk, order(&url));
+        let far = Held::new(BYTES as u64);
+        let url = put(&format!("frozen-ends-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let id = begin_held(&desk, &far, order(&url));
         assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
+        far.release();
         assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
         assert_eq!(snapshots(&desk), [], "{way}");
         // None is taken for what cannot be copied.
@@ -191,7 +196,7 @@ fn a_server_without_any_room_starts_and_deletes_what_a_copy_has_left_when_there_
     retry_deletions(&pools, &busy);
     assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
     files.has_no_room.store(false, Ordering::Relaxed);
-    let last = time::Instant::now() + Duration::from_secs(10);
+    let last = time::Instant::now() + Duration::from_secs(60);
     while catalogue(&kept).contains("copy-") && time::Instant::now() < last {
         // The server may just be about it itself.
         retry_deletions(&pools, &busy);
@@ -209,8 +214,9 @@ fn who_reserves_a_volume_that_is_being_copied_ends_the_copy() {
     let kept = kept("frozen-reserved", "reflink");
     let (desk, units) = serve_in_pool(&kept, "reflink");
     fill(&units, &pattern(1, BYTES));
-    let url = put("frozen-reserved", Arc::new(RamStore::new(BYTES as u64, 512)));
-    let id = begin_slowly(&desk, CopyOrder { verify: true, ..order(&url) });
+    let far = Held::new(BYTES as u64);
+    let url = put("frozen-reserved", Arc::clone(&far) as Arc<dyn Store>);
+    let id = begin_held(&desk, &far, CopyOrder { verify: true, ..order(&url) });
     let reserve = Task {
         lun: units.find_named("disk").map(|(lun, _)| lun),
         cdb: Cdb::new(&[0x16, 0, 0, 0, 0, 0]).unwrap(),
@@ -224,6 +230,7 @@ fn who_reserves_a_volume_that_is_being_copied_ends_the_copy() {
     let memory = Region::new(1 << 20).unwrap();
     let reserved = units.begin(NexusId(1), reserve, &memory, Moment::ZERO);
     assert!(matches!(&reserved, Progress::Done(reply) if reply.status == Status::Good), "{reserved:?}");
+    far.release();
     let ended = job(&desk, id, true);
     assert_eq!(ended.code.as_deref(), Some("copy-failed"), "{ended:?}");
     assert!(ended.refused.is_some_and(|reason| reason.contains("reserved")));
@@ -246,9 +253,9 @@ fn nobody_serves_the_snapshot_of_a_copy_or_takes_it_away() {
         let (desk, units) = serve_in_pool(&kept, way);
         let before = pattern(1, BYTES);
         fill(&units, &before);
-        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let far = Held::new(BYTES as u64);
         let url = put(&format!("frozen-taken-{way}"), Arc::clone(&far) as Arc<dyn Store>);
-        let id = begin_slowly(&desk, order(&url));
+        let id = begin_held(&desk, &far, order(&url));
         let taken = snapshots(&desk);
         let [(snapshot, true)] = &taken[..] else { panic!("{way}: {taken:?}") };
         let add = add(&format!("look=pool:fast/{snapshot},readonly"));
@@ -260,6 +267,7 @@ fn nobody_serves_the_snapshot_of_a_copy_or_takes_it_away() {
         assert_eq!(refused(&desk, Request::DeleteSnapshot { snapshot: snapshot.clone() }), "snapshot-in-use", "{way}");
         let delete = Request::DeleteVolume { name: "disk".into(), force: true, snapshots: true };
         assert_eq!(refused(&desk, delete), "snapshot-in-use", "{way}");
+        far.release();
         let done = job(&desk, id, true);
         assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
         assert!(read(&*far) == before && snapshots(&desk).is_empty(), "{way}");
@@ -275,10 +283,12 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
         let (manager, units) = start_in_pool(&kept, way);
         let (busy, desk) = (manager.busy.clone(), ManagementHandle::new(manager));
         fill(&units, &pattern(1, BYTES));
-        let url = put(&format!("frozen-left-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
-        let id = begin_slowly(&desk, order(&url));
+        let far = Held::new(BYTES as u64);
+        let url = put(&format!("frozen-left-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let id = begin_held(&desk, &far, order(&url));
         let hold = busy.hold("disk", "being resized").unwrap();
         assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
+        far.release();
         assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
         drop(hold);
         let left = snapshots(&desk);

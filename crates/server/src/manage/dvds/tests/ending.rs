@@ -11,14 +11,14 @@ use super::*;
 
 #[test]
 fn a_volume_whose_time_is_over_goes_with_what_is_derived_from_it() {
-    let until = soon(2);
+    let (end, until) = near();
     let kept = kept_with("dvd-expiry", &[&format!("fixed=dvd:disk,principal=any,until={until}")]);
     let mut manager = kept.start().unwrap();
     lines(create(&mut manager, NewDvd { until: Some(until), ..new("disk", "cam") }));
     lines(create(&mut manager, new("cam", "part")));
     manager.expire();
     assert_eq!(names(&mut manager).len(), 4, "not before");
-    std::thread::sleep(Duration::from_millis(2100));
+    sleep_past(end);
     manager.expire();
     assert_eq!(names(&mut manager), ["disk"]);
     let missing = status(&mut manager).missing;
@@ -38,10 +38,11 @@ fn a_volume_whose_time_is_over_goes_with_what_is_derived_from_it() {
 fn what_was_over_while_the_server_was_off_is_forgotten_when_the_clock_may_be_believed() {
     let kept = kept("dvd-over");
     let mut manager = kept.start().unwrap();
-    lines(create(&mut manager, NewDvd { until: Some(soon(2)), ..new("disk", "cam") }));
+    let (end, until) = near();
+    lines(create(&mut manager, NewDvd { until: Some(until), ..new("disk", "cam") }));
     lines(create(&mut manager, new("cam", "part")));
     manager.into_target().stop().unwrap();
-    std::thread::sleep(Duration::from_millis(2100));
+    sleep_past(end);
     let mut manager = kept.start().unwrap();
     assert_eq!(names(&mut manager), ["disk"]);
     assert_eq!(status(&mut manager).missing.len(), 2, "the clock may be set yet");

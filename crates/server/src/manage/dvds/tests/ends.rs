@@ -115,19 +115,23 @@ fn a_reload_leaves_a_new_end_as_it_is_unless_it_is_to_forget_it() {
 fn who_renews_in_time_keeps_it_and_who_does_not_comes_too_late() {
     let kept = kept("dvd-ends-renewed");
     let mut manager = kept.start().unwrap();
-    lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "cam") }));
-    lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "late") }));
+    lines(create(&mut manager, NewDvd { until: Some(soon(60)), ..new("disk", "cam") }));
+    lines(create(&mut manager, NewDvd { until: Some(soon(60)), ..new("disk", "late") }));
     let revisions = |manager: &mut Manager| {
         let told = status(manager);
         (told.revision, told.collections, told.volumes.into_iter().map(|volume| volume.revision).collect::<Vec<_>>())
     };
     let before = revisions(&mut manager);
-    let longer = soon(60);
+    let longer = soon(240);
     lines(manager.execute(end("cam", Some(&longer))));
     assert_eq!(events(&manager).len(), 2, "that is no event");
     assert_eq!(revisions(&mut manager), before, "and no reason to look again for who has looked");
     assert!(fs::read_to_string(kept.changes()).unwrap().contains(&longer), "it is kept all the same");
-    std::thread::sleep(Duration::from_millis(3100));
+    // A minute later, by a clock that was set back.
+    let later = std::time::Instant::now() + Duration::from_secs(61);
+    let overdue = manager.expiry.overdue(super::super::expiring::now_unix_ms(), later);
+    assert_eq!(overdue, ["late"]);
+    manager.end_overdue(&overdue);
     let error = refused(&mut manager, end("late", Some("2h")));
     assert!(error.contains("its time was over at"), "{error}");
     manager.expire();

@@ -276,12 +276,13 @@ fn a_new_volume_is_another_one_whatever_a_crash_has_left_of_one_of_its_name() {
 
 #[test]
 fn a_configured_volume_is_the_same_one_when_its_time_is_made_longer() {
-    let kept = kept_with("dvd-longer", &[&format!("fixed=dvd:disk,principal=any,until={}", soon(2))]);
-    let after = [kept.configured[0].clone(), format!("fixed=dvd:disk,principal=any,until={}", soon(3600))];
+    let kept = kept_with("dvd-longer", &[&format!("fixed=dvd:disk,principal=any,until={}", soon(3600))]);
+    let after = [kept.configured[0].clone(), format!("fixed=dvd:disk,principal=any,until={}", soon(7200))];
     let mut manager = reloads::reloading(&kept, after.into());
     let id = uuid(&manager, "fixed");
     let state = remembered(&kept, &id);
-    std::thread::sleep(Duration::from_millis(2100));
+    // As if it had ended when 1970 began.
+    manager.expiry.put("fixed", Some(1), false);
     manager.expire();
     assert_eq!(names(&mut manager), ["disk"]);
     lines(manager.execute(Request::Reload { force: false, dry_run: false, reset: false }));
@@ -292,10 +293,11 @@ fn a_configured_volume_is_the_same_one_when_its_time_is_made_longer() {
 
 #[test]
 fn a_volume_that_is_not_configured_any_more_while_it_is_missing_is_forgotten() {
-    let kept = kept_with("dvd-dropped", &[&format!("fixed=dvd:disk,principal=any,until={}", soon(2))]);
+    let kept = kept_with("dvd-dropped", &[&format!("fixed=dvd:disk,principal=any,until={}", soon(3600))]);
     let mut manager = reloads::reloading(&kept, vec![kept.configured[0].clone()]);
     let state = remembered(&kept, &uuid(&manager, "fixed"));
-    std::thread::sleep(Duration::from_millis(2100));
+    // As if it had ended when 1970 began.
+    manager.expiry.put("fixed", Some(1), false);
     manager.expire();
     assert!(state.exists() && status(&mut manager).missing.len() == 1);
     lines(manager.execute(Request::Reload { force: false, dry_run: false, reset: false }));

@@ -258,7 +258,7 @@ fn a_store_that_hangs_keeps_neither_writes_nor_snapshots_waiting_when_the_last_o
         tell.send("taken").unwrap();
     });
     for done in ["written", "taken"] {
-        assert_eq!(told.recv_timeout(Duration::from_secs(1)), Ok(done), "it waits for a store that hangs");
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(done), "it waits for a store that hangs");
     }
     user.join().unwrap();
     assert_eq!((hang.waiting(), bytes(&below)), (1, vec![1, 1, 1]));

@@ -100,8 +100,8 @@ impl Session {
         connection.acknowledge(Serial(U32::<28>::get(header)));
         if connection.push_waiting(&self.order) {
             shared.wake(connection);
-            self.ask_if_any_wait(at, shared);
         }
+        self.ask_if_any_wait(at, shared);
     }
 
     fn handle_pdu(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {

@@ -68,9 +68,9 @@ impl Session {
         }
     }
 
-    /// Has what waits acknowledged that is in the way of more: the answer to a NOP-In comes at once.
+    /// Has that acknowledged which is in the way of what waits: the answer to a NOP-In comes at once.
     pub(super) fn ask_if_any_wait(&mut self, at: usize, shared: &mut Shared) {
-        if self.connections[at].unexpected.are_waiting() {
+        if self.connections[at].unexpected.wants_answer() {
             self.ping(at, shared);
         }
     }

@@ -23,6 +23,8 @@ pub(super) struct Unexpected {
     numbers: VecDeque<Serial>,
     /// A NOP-In that asks is not answered.
     has_asked: bool,
+    /// One has gone out since the last question, whose answer cannot have acknowledged it.
+    is_unasked: bool,
     /// Those that it does not take yet.
     waiting: VecDeque<(Header, Option<Slices>)>,
 }
@@ -48,15 +50,16 @@ impl Unexpected {
             return None;
         }
         let next = self.waiting.pop_front()?;
+        self.is_unasked = true;
         if self.max.is_some() {
             self.numbers.push_back(number);
         }
         Some(next)
     }
 
-    /// Whether any wait that the initiator does not take yet.
-    pub(super) fn are_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether any wait, and the answer to a question may make room for them: who acknowledges nothing is not asked again and again.
+    pub(super) fn wants_answer(&self) -> bool {
+        !self.waiting.is_empty() && self.is_unasked
     }
 
     /// Whether the initiator takes one more, which is the last before its connection is closed: it has the place of a NOP-In.
@@ -68,6 +71,7 @@ impl Unexpected {
     pub(super) fn ask(&mut self) -> bool {
         let may_ask = self.max.is_none() || !self.has_asked;
         self.has_asked = true;
+        self.is_unasked &= !may_ask;
         may_ask
     }
 
@@ -123,7 +127,7 @@ mod tests {
         let mut unexpected = Unexpected::new(2);
         wait(&mut unexpected, 2);
         assert!(unexpected.next(Serial(1)).is_some() && unexpected.next(Serial(2)).is_none());
-        assert!(unexpected.are_waiting() && unexpected.takes_last());
+        assert!(unexpected.wants_answer() && unexpected.takes_last());
         assert!(unexpected.ask() && !unexpected.takes_last());
         unexpected.acknowledge(Serial(2));
         assert!(unexpected.takes_last());

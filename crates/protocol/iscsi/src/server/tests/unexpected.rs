@@ -94,6 +94,22 @@ fn what_waits_is_asked_for_until_all_of_it_is_said() {
     }
 }
 
+/// What it says before it answers makes room, and the answer, which is older than what came of that, makes none.
+#[test]
+fn what_goes_out_while_a_question_is_open_is_asked_for_when_that_is_answered() {
+    let mut world = world(2);
+    assert_eq!(provoke(&mut world), [REJECT]);
+    provoke_more(&mut world);
+    provoke_more(&mut world);
+    let tag = question(&mut world);
+    sign(&mut world, TAG_NONE, FIRST_STATUS + 1);
+    assert_eq!(said(&mut world), [REJECT]);
+    sign(&mut world, tag, FIRST_STATUS + 1);
+    let tag = question(&mut world);
+    sign(&mut world, tag, FIRST_STATUS + 2);
+    assert_eq!(said(&mut world), [REJECT]);
+}
+
 #[test]
 fn as_many_go_out_as_there_are_to_who_has_not_said_how_many() {
     let mut world = world(0);

@@ -1,6 +1,6 @@
 # optical.sh mount BYTES SUM: the drive has a disc of so many bytes, which udev knows for one; it is mounted, and its file has this sum.
-# optical.sh asked: who asked for the disc gets it: udev ejects it, though it is mounted. It is done with that once the tray is open: it
-# must not do that to the next disc.
+# optical.sh asked: the server has asked for the disc, and udev ejects it although it is mounted. That is waited for: udev, which may be
+# late, would otherwise eject the next disc.
 # optical.sh release: the disc is unmounted and ejected, and cannot be read.
 . /rig/jobs/lib.sh
 

@@ -298,7 +298,7 @@ impl Slow {
         store
     }
 
-    /// Opens it once more, and tells whether what is written then stays. It must, but where the server was halted: nobody waits for ever.
+    /// Opens it once more, and tells whether what is written then stays. It has to, unless the server was halted for too long.
     fn outlive(&self, (address, options): &(Address, Options)) -> bool {
         let again = NbdStore::open(address, options).unwrap();
         write(&again, 0, 2, 4096).unwrap();

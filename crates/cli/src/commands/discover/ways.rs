@@ -112,6 +112,7 @@ fn places_of(seen: &Seen, time: Duration) -> Vec<(IscsiServer, ClientOptions)> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::Instant;
 
     use sanwire_core::{Lun, Protection};
     use sanwire_io::file::EngineKind;
@@ -172,7 +173,9 @@ mod tests {
             let mut seen: Vec<Seen> = found.map(|target| Seen::target(&Portal::new(&host), target, &options)).collect();
             // What is there has all the time that a busy machine takes.
             let time = other.map_or(Duration::from_millis(700), |_| patience);
+            let begun = Instant::now();
             seek(&mut seen, time);
+            assert!(begun.elapsed() < patience, "it takes no longer than it may: {:?}", begun.elapsed());
             let ways: Vec<String> = seen[0].others.iter().flatten().map(|way| way.url().to_string()).collect();
             let expected = other.map(|other| format!("{other}://{free}/iqn.2026-11.org.sanwire:disk"));
             assert_eq!(ways, Vec::from_iter(expected), "{scheme}");
